@@ -1,0 +1,63 @@
+"""Every Redis key of Duly, in one place (design, section 7).
+
+A queue's keys share the hash tag `{queue}`, so that in a Redis Cluster they live on one server
+and a script may touch all of them.
+"""
+
+WORKERS_GROUP = "workers"
+"""Consumer group of a queue's tasks stream: every worker reads through it."""
+
+NODES_GROUP = "nodes"
+"""Consumer group of a queue's reports stream: every node reads through it."""
+
+QUEUES = "duly:queues"
+"""Set of the queue names that any node has published to, so that a new node finds their reports."""
+
+ALIVE = "duly:alive"
+"""Sentinel: gone when Redis lost its data (FLUSHALL, a restart or failover without data)."""
+
+LIVENESS_TTL_MS = 10_000
+"""A worker whose liveness key is older than this is lost."""
+
+LIVENESS_EVERY_S = 3.0
+"""How often a worker renews its liveness key: room for two lost renewals within the TTL."""
+
+
+def tasks(queue: str) -> str:
+    """Stream of dispatched tasks of `queue`."""
+    return f"duly:{{{queue}}}:tasks"
+
+
+def inflight(queue: str) -> str:
+    """Hash task id -> token of what is dispatched and not yet recorded."""
+    return f"duly:{{{queue}}}:inflight"
+
+
+def entries(queue: str) -> str:
+    """Hash task id -> stream entry id; the nodes' own, to find an entry without a scan."""
+    return f"duly:{{{queue}}}:entries"
+
+
+def reports(queue: str) -> str:
+    """Stream of outcomes that workers report."""
+    return f"duly:{{{queue}}}:reports"
+
+
+def worker(worker_id: str) -> str:
+    """Liveness of one worker: JSON, expires after `LIVENESS_TTL_MS`."""
+    return f"duly:workers:{worker_id}"
+
+
+def control(worker_id: str) -> str:
+    """Pub/sub channel to one worker."""
+    return f"duly:control:{worker_id}"
+
+
+def wake(node_id: str) -> str:
+    """Pub/sub channel to one node: tasks in its slots that fall due within its horizon."""
+    return f"duly:wake:{node_id}"
+
+
+def lease(slot: int) -> str:
+    """Lease of one slot; the value is the holder's random identity."""
+    return f"duly:lease:{slot}"
