@@ -1,0 +1,69 @@
+"""Duly: a distributed task scheduler. Every task, duly, once.
+
+This package is the public face: the names that users import. Each is loaded at its first use, so
+`import duly` costs next to nothing and a worker does not load the HTTP client.
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from duly.nodes.client import (
+        ApiError,
+        Client,
+        Conflict,
+        DulyError,
+        Invalid,
+        NotFound,
+        PreconditionFailed,
+        Run,
+        SyncClient,
+        Task,
+        TooLarge,
+        Unauthorized,
+        Unavailable,
+        Unreachable,
+    )
+    from duly.nodes.worker import Context, Fail, Retry, Snooze, Worker
+
+__all__ = [
+    "ApiError",
+    "Client",
+    "Conflict",
+    "Context",
+    "DulyError",
+    "Fail",
+    "Invalid",
+    "NotFound",
+    "PreconditionFailed",
+    "Retry",
+    "Run",
+    "Snooze",
+    "SyncClient",
+    "Task",
+    "TooLarge",
+    "Unauthorized",
+    "Unavailable",
+    "Unreachable",
+    "Worker",
+]
+
+__version__ = version("duly")
+
+_WORKER = frozenset({"Context", "Fail", "Retry", "Snooze", "Worker"})
+
+
+if not TYPE_CHECKING:  # a type checker should know the names above and no other
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module 'duly' has no attribute {name!r}")
+        module = "duly.nodes.worker" if name in _WORKER else "duly.nodes.client"
+        value = getattr(import_module(module), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

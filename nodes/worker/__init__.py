@@ -1,0 +1,15 @@
+"""The worker SDK: takes tasks from Redis, runs handlers, reports outcomes.
+
+    worker.py     what users see: register handlers, run, stop
+    session.py    one life of a worker: its parts, and the order in which they stop
+    reader.py     streams ─▶ runner     runner.py   slots, timeouts, cancellation
+    reporter.py   outcomes ─▶ stream    liveness.py, control.py   the worker's own key and channel
+
+The protocol is in the design, section 7; its commands are in `duly.storage.conveyor`.
+"""
+
+from duly.nodes.worker.context import Context
+from duly.nodes.worker.outcomes import Fail, Retry, Snooze
+from duly.nodes.worker.worker import Worker
+
+__all__ = ["Context", "Fail", "Retry", "Snooze", "Worker"]

@@ -1,0 +1,50 @@
+"""The HTTP client: submit tasks and look after them, from async or plain code.
+
+client.py     Client: one method for each call of the API
+sync.py       SyncClient: the same methods for code without an event loop
+models.py     Task and Run, as the API shows them
+options.py    what may be given, and how it is written as JSON
+transport.py  one HTTP session: repeats what may be repeated, turns answers into errors
+errors.py     the error tree
+"""
+
+from duly.nodes.client.client import Client
+from duly.nodes.client.errors import (
+    ApiError,
+    Conflict,
+    DulyError,
+    FieldError,
+    Invalid,
+    NotFound,
+    PreconditionFailed,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+    Unreachable,
+)
+from duly.nodes.client.models import Run, Task
+from duly.nodes.client.options import NewTask, TaskChanges, TaskOptions
+from duly.nodes.client.pages import Pages
+from duly.nodes.client.sync import SyncClient
+
+__all__ = [
+    "ApiError",
+    "Client",
+    "Conflict",
+    "DulyError",
+    "FieldError",
+    "Invalid",
+    "NewTask",
+    "NotFound",
+    "Pages",
+    "PreconditionFailed",
+    "Run",
+    "SyncClient",
+    "Task",
+    "TaskChanges",
+    "TaskOptions",
+    "TooLarge",
+    "Unauthorized",
+    "Unavailable",
+    "Unreachable",
+]

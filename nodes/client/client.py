@@ -1,0 +1,196 @@
+"""`duly.Client`: one method for each call of the API."""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
+from urllib.parse import quote
+from uuid import UUID
+
+import msgspec
+
+from duly.nodes.client import options
+from duly.nodes.client.models import Run, Task
+from duly.nodes.client.options import NewTask, TaskChanges, TaskOptions, When
+from duly.nodes.client.pages import Pages
+from duly.nodes.client.transport import Transport
+from duly.nodes.exact_json import ExactDecoder
+
+
+class _TaskPage(msgspec.Struct):
+    items: list[Task]
+    next_cursor: str | None = None
+
+
+class _RunPage(msgspec.Struct):
+    items: list[Run]
+    next_cursor: str | None = None
+
+
+class _Ids(msgspec.Struct):
+    ids: list[UUID]
+
+
+_TASK: Final[ExactDecoder[Task]] = ExactDecoder(Task)
+_TASK_PAGE: Final[ExactDecoder[_TaskPage]] = ExactDecoder(_TaskPage)
+_RUN_PAGE: Final[ExactDecoder[_RunPage]] = ExactDecoder(_RunPage)
+_IDS: Final[ExactDecoder[_Ids]] = ExactDecoder(_Ids)
+
+
+class Client:
+    """Talks to a node's API; use it in one event loop, as an async context manager or with `close`.
+
+    Every method raises a `DulyError`: `Unreachable` without an answer, else the `ApiError` of the
+    answer (see `duly.nodes.client.errors`). Wrong arguments raise TypeError or ValueError before
+    anything is sent.
+    """
+
+    def __init__(
+        self,
+        base_url: str = "http://127.0.0.1:8080",
+        token: str | None = None,
+        timeout_s: float = 10.0,
+    ) -> None:
+        """Prepare a client; the first call connects.
+
+        `token`: bearer token, if the node asks for one. `timeout_s`: longest wait for one answer;
+        a call that is repeated may take three times as long and the pauses between.
+        """
+        self._transport = Transport(base_url, token, timeout_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; safe to call twice."""
+        await self._transport.close()
+
+    async def submit(
+        self,
+        type: str,  # noqa: A002 - the name that users see
+        payload: Any = None,
+        **task_options: Unpack[TaskOptions],
+    ) -> Task:
+        """Submit a task; returns it as stored.
+
+        Without `idempotency_key` one is made, so that a submission whose answer is lost is sent
+        again (three times in all) and still makes one task. See `TaskOptions` for the options.
+        Raises Conflict if the key was used for another submission.
+        """
+        task = {"type": type, "payload": payload, **task_options}
+        task.setdefault("idempotency_key", uuid.uuid4().hex)
+        body = options.encode(options.submission(task))
+        return _TASK.decode(await self._send("POST", "/v1/tasks", body, repeatable=True))
+
+    async def submit_batch(self, tasks: Iterable[NewTask | Mapping[str, Any]]) -> list[UUID]:
+        """Submit up to 10,000 tasks, all or none; returns their ids in the same order.
+
+        Each is a mapping with `type`, perhaps `payload`, and any of `TaskOptions`. The call is not
+        repeated when its answer is lost.
+        """
+        body = options.encode({"tasks": [options.submission(task) for task in tasks]})
+        return _IDS.decode(await self._send("POST", "/v1/tasks/batch", body)).ids
+
+    async def get(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
+        """Return a task, finished or not; raises NotFound."""
+        return _TASK.decode(await self._send("GET", _path(id), repeatable=True))
+
+    def list(
+        self,
+        *,
+        status: str | None = None,
+        type: str | None = None,  # noqa: A002 - the name that users see
+        queue: str | None = None,
+        tag: str | None = None,
+        due_before: When | None = None,
+        due_after: When | None = None,
+        limit: int | None = None,
+    ) -> Pages[Task]:
+        """Look for tasks, newest first: `async for task in client.list(status="failed")`.
+
+        `tag` is `key:value`. `limit`: most tasks in all; they are fetched page by page.
+        """
+        query = {"status": status, "type": type, "queue": queue, "tag": tag}
+        for name, value in (("due_before", due_before), ("due_after", due_after)):
+            query[name] = None if value is None else options.moment(name, value)
+
+        async def fetch(cursor: str | None, size: int) -> tuple[list[Task], str | None]:
+            wanted = {**query, "cursor": cursor, "limit": str(size)}
+            page = _TASK_PAGE.decode(await self._send("GET", "/v1/tasks", query=wanted))
+            return page.items, page.next_cursor
+
+        return Pages(fetch, limit)
+
+    async def cancel(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
+        """Cancel a task: a pending one never runs, a running one is told to stop.
+
+        Raises NotFound, or Conflict if it has finished.
+        """
+        return _TASK.decode(await self._send("POST", _path(id, "cancel")))
+
+    async def update(
+        self,
+        id: UUID | str,  # noqa: A002 - the name that users see
+        if_match: int | str | None = None,
+        **wanted: Unpack[TaskChanges],
+    ) -> Task:
+        """Change a pending task; with `if_match` only if that is still its version.
+
+        Raises NotFound, Conflict if it is not pending, PreconditionFailed for another version.
+        """
+        headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
+        body = options.encode(options.changes(wanted))
+        return _TASK.decode(await self._send("PATCH", _path(id), body, headers=headers))
+
+    async def retry(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
+        """Make a failed task pending, due now; raises NotFound, or Conflict if it has not failed."""
+        return _TASK.decode(await self._send("POST", _path(id, "retry")))
+
+    def runs(
+        self,
+        id: UUID | str,  # noqa: A002 - the name that users see
+        *,
+        limit: int | None = None,
+    ) -> Pages[Run]:
+        """Return the finished attempts of a task, newest first; `limit`: most runs in all."""
+        path = _path(id, "runs")
+
+        async def fetch(cursor: str | None, size: int) -> tuple[list[Run], str | None]:
+            wanted = {"cursor": cursor, "limit": str(size)}
+            page = _RUN_PAGE.decode(await self._send("GET", path, query=wanted))
+            return page.items, page.next_cursor
+
+        return Pages(fetch, limit)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        query: Mapping[str, str | None] | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool = False,
+    ) -> bytes:
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        return await self._transport.send(
+            method,
+            path,
+            body=body,
+            query=given,
+            headers=headers,
+            repeatable=repeatable or method == "GET",
+        )
+
+
+def _path(task_id: UUID | str, action: str | None = None) -> str:
+    path = f"/v1/tasks/{quote(str(task_id), safe='')}"
+    return path if action is None else f"{path}/{action}"

@@ -1,0 +1,126 @@
+"""What a caller may give, and how it is written as JSON."""
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, TypedDict
+from uuid import UUID
+
+from duly.nodes import exact_json
+
+When = datetime | str
+"""An aware datetime, or RFC 3339 text with an offset."""
+
+Duration = float | timedelta | str
+"""Seconds, a timedelta, or an ISO 8601 duration such as `PT5M`."""
+
+
+class TaskOptions(TypedDict, total=False):
+    """Options of a submission; what is left out has the node's default."""
+
+    run_at: When | None
+    """When it is due; with neither `run_at` nor `delay` it is due now."""
+    delay: Duration | None
+    """How long from now it is due."""
+    queue: str
+    priority: int
+    """0 to 9, 9 first, among due tasks of one queue that wait for capacity."""
+    max_retries: int
+    backoff: Mapping[str, Any]
+    """`{"kind": "exponential"|"linear"|"fixed", "delay", "factor", "max_delay", "jitter"}`."""
+    timeout: Duration
+    """Longest run of one attempt."""
+    misfire_grace: Duration | None
+    """Do not run it if it is later than this."""
+    on_lost: Literal["retry", "fail"]
+    """What a worker's death means; `fail` is for work that must never start twice."""
+    tags: Mapping[str, str]
+    idempotency_key: str
+    """A second submission with this key within 24 h returns the first task."""
+    id: UUID | str
+
+
+class NewTask(TaskOptions, total=False):
+    """One task of a batch; `type` is required."""
+
+    type: str
+    payload: Any
+
+
+class TaskChanges(TypedDict, total=False):
+    """What `update` may change in a pending task."""
+
+    run_at: When
+    delay: Duration
+    payload: Any
+    priority: int
+    max_retries: int
+    backoff: Mapping[str, Any]
+    timeout: Duration
+    tags: Mapping[str, str]
+    misfire_grace: Duration | None
+
+
+_TIMES: Final = frozenset({"run_at"})
+_DURATIONS: Final = frozenset({"delay", "timeout", "misfire_grace"})
+_LEFT_OUT: Final = frozenset({"run_at", "delay"})
+
+
+def submission(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a submission; raises TypeError or ValueError that names the option."""
+    if "type" not in task:
+        raise TypeError("a task needs a type")
+    known = NewTask.__annotations__.keys() | TaskOptions.__annotations__.keys()
+    body = _body(task, known)
+    # None means "not given" for the two that together say when; elsewhere null has its own meaning.
+    return {k: v for k, v in body.items() if v is not None or k not in _LEFT_OUT}
+
+
+def changes(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a change; raises TypeError or ValueError that names the option."""
+    if not wanted:
+        raise TypeError("nothing to change")
+    return _body(wanted, TaskChanges.__annotations__.keys())
+
+
+def encode(body: object) -> bytes:
+    """Write a request's body; raises TypeError or ValueError for what is not JSON."""
+    return exact_json.encode(body)
+
+
+def moment(name: str, value: When) -> str:
+    """Return a time as RFC 3339 text; raises ValueError for a datetime without an offset."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{name} needs a time zone: {value!r}")
+        return value.isoformat()
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"{name} is a datetime or text, not {type(value).__name__}")
+
+
+def _duration(name: str, value: Duration) -> float | str:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError(f"{name} is seconds, a timedelta or text, not {type(value).__name__}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} is a finite number of seconds, not {value}")
+    return value
+
+
+def _body(given: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    unknown = sorted(given.keys() - set(known))
+    if unknown:
+        raise TypeError(f"unknown option {unknown[0]!r}")
+    body: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is None:
+            body[name] = None
+        elif name in _TIMES:
+            body[name] = moment(name, value)
+        elif name in _DURATIONS:
+            body[name] = _duration(name, value)
+        else:
+            body[name] = value
+    return body

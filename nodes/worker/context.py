@@ -1,0 +1,104 @@
+"""What a handler knows about the attempt that it runs."""
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Context:
+    """One attempt of one task, as its handler sees it."""
+
+    __slots__ = (
+        "_due_us",
+        "_stopped",
+        "attempt",
+        "cancelled",
+        "deadline",
+        "id",
+        "queue",
+        "token",
+        "type",
+        "worker",
+    )
+
+    id: str
+    """The task's id (a UUID in text form)."""
+    type: str
+    """The task's type, by which the handler was found."""
+    queue: str
+    """The queue that it came through."""
+    token: int
+    """The fencing token of this attempt: higher than that of every attempt before it."""
+    attempt: int
+    """1 for the first attempt of an occurrence, 2 for the first retry, and so on."""
+    worker: str
+    """Id of the worker that runs the handler."""
+    deadline: float
+    """When the attempt's time is up, on this machine's monotonic clock (`time.monotonic()`)."""
+    cancelled: bool
+    """True once the work is no longer wanted: the task was cancelled or replaced, its time is up,
+    or the worker stops. A plain function, which cannot be interrupted, looks here now and then."""
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - named as the attribute
+        type: str,  # noqa: A002 - named as the attribute
+        queue: str,
+        token: int,
+        attempt: int,
+        due_us: int,
+        deadline: float,
+        worker: str,
+    ) -> None:
+        """Made by the worker. `due_us`: the due time in microseconds since the epoch."""
+        self.id = id
+        self.type = type
+        self.queue = queue
+        self.token = token
+        self.attempt = attempt
+        self.worker = worker
+        self.deadline = deadline
+        self.cancelled = False
+        self._due_us = due_us
+        self._stopped: asyncio.Event | None = None
+
+    @property
+    def due(self) -> datetime:
+        """When this occurrence was due (UTC): the same for each of its attempts."""
+        return _EPOCH + timedelta(microseconds=self._due_us)
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds left until the deadline; 0 when it has passed."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    async def wait_cancelled(self) -> None:
+        """Wait until `cancelled` is True; for async handlers that tidy up in a task of their own."""
+        if self.cancelled:
+            return
+        if self._stopped is None:
+            self._stopped = asyncio.Event()
+        await self._stopped.wait()
+
+    def headers(self) -> dict[str, str]:
+        """Return HTTP headers that let a called service recognise repeats and latecomers.
+
+        `Idempotency-Key` is the same for every attempt of an occurrence; `Duly-Fencing-Token`
+        grows with every attempt, so that a service may refuse a token lower than one it has seen.
+        """
+        due_ms, rest_us = divmod(self._due_us, 1000)
+        due = f"{due_ms}.{rest_us:03}".rstrip("0") if rest_us else str(due_ms)
+        return {"Idempotency-Key": f"{self.id}:{due}", "Duly-Fencing-Token": str(self.token)}
+
+    def cancel(self) -> None:
+        """Set `cancelled`; called by the worker on its event loop."""
+        self.cancelled = True
+        if self._stopped is not None:
+            self._stopped.set()
+
+    def __repr__(self) -> str:
+        return f"<Context {self.type} {self.id} attempt {self.attempt} token {self.token}>"

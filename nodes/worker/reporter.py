@@ -1,0 +1,138 @@
+"""Sends outcomes: what ends together goes together, a lone outcome goes at once.
+
+While one call is under way, further outcomes gather for the next. An outcome stays here until
+Redis has accepted it; a call whose answer was lost is repeated, and the nodes drop the second
+report by its token. What waits is bounded by the reader, which stops reading while `full`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+from duly.nodes.worker.outcomes import Outcome
+from duly.nodes.worker.patience import Patience, wait_for
+from duly.storage.conveyor import TROUBLE, Conveyor, Entry, Item
+
+BATCH_MAX = 256
+"""Most reports in one call: the script holds up Redis for about a millisecond."""
+
+BATCH_BYTES_MAX = 1_000_000
+"""A call ends with the report that reaches this many bytes."""
+
+WAITING_MAX = 2_000
+"""Reports that may wait before the worker stops reading tasks."""
+
+WAITING_BYTES_MAX = 64_000_000
+"""The same, in bytes."""
+
+
+class Reporter:
+    """Holds the outcomes of one worker until Redis has them."""
+
+    def __init__(self, conveyor: Conveyor, worker_id: str, on_progress: Callable[[], None]) -> None:
+        """`on_progress` is called whenever Redis has accepted something."""
+        self._conveyor = conveyor
+        self._worker_id = worker_id
+        self._on_progress = on_progress
+        self._waiting: dict[str, deque[Item]] = {}
+        self._count = 0
+        self._bytes = 0
+        self._added = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._closing = asyncio.Event()
+
+    @property
+    def full(self) -> bool:
+        """True while so much waits that no new task should be taken."""
+        return self._count >= WAITING_MAX or self._bytes >= WAITING_BYTES_MAX
+
+    def report(self, entry: Entry, outcome: Outcome, started_ms: float, finished_ms: float) -> None:
+        """Report the outcome of `entry` and give the entry back. Times: ms since the epoch."""
+        words: list[str | bytes] = [
+            "id", entry.id, "token", str(entry.token), "outcome", outcome.kind,
+            "worker", self._worker_id,
+            "started", f"{started_ms:.3f}", "finished", f"{finished_ms:.3f}",
+        ]  # fmt: skip
+        if outcome.body is not None:
+            words += ("result" if outcome.kind == "completed" else "error", outcome.body)
+        if outcome.retry is not None:
+            words += ("retry", "1" if outcome.retry else "0")
+        if outcome.delay_s is not None:
+            words += ("delay", f"{outcome.delay_s:.6f}".rstrip("0").rstrip("."))
+        self._add(entry.queue, (entry.entry_id, words))
+
+    def drop(self, queue: str, entry_id: bytes) -> None:
+        """Give an entry back without a report: nobody waits for its outcome."""
+        self._add(queue, (entry_id, []))
+
+    def entries(self) -> set[tuple[str, bytes]]:
+        """Return (queue, entry id) of all that waits."""
+        return {(queue, item[0]) for queue, items in self._waiting.items() for item in items}
+
+    async def run(self) -> None:
+        """Send what is added until `close`."""
+        patience = Patience("reporting outcomes")
+        while not self._closing.is_set():
+            await self._added.wait()
+            if not self._waiting:
+                self._added.clear()
+                continue
+            queue = next(iter(self._waiting))
+            batch = self._head(queue)
+            try:
+                await self._conveyor.report(queue, batch)
+            except TROUBLE as error:
+                self._waiting[queue] = self._waiting.pop(queue)  # the other queues' turn
+                await wait_for(self._closing, patience.failed(error))
+            else:
+                patience.worked()
+                self._accepted(queue, batch)
+
+    async def flush(self, timeout_s: float) -> int:
+        """Wait up to `timeout_s` until all is accepted; return how many reports are left."""
+        await wait_for(self._empty, timeout_s)
+        return self._count
+
+    def close(self) -> None:
+        """End `run` after the call that is under way."""
+        self._closing.set()
+        self._added.set()
+
+    def _add(self, queue: str, item: Item) -> None:
+        items = self._waiting.get(queue)
+        if items is None:
+            items = self._waiting[queue] = deque()
+        items.append(item)
+        self._count += 1
+        self._bytes += _size(item)
+        self._empty.clear()
+        self._added.set()
+
+    def _head(self, queue: str) -> list[Item]:
+        """Return the queue's oldest items, up to one call's worth; they stay until accepted."""
+        batch: list[Item] = []
+        size = 0
+        for item in islice(self._waiting[queue], BATCH_MAX):
+            batch.append(item)
+            size += _size(item)
+            if size >= BATCH_BYTES_MAX:
+                break
+        return batch
+
+    def _accepted(self, queue: str, batch: list[Item]) -> None:
+        items = self._waiting.pop(queue)
+        for _ in batch:
+            items.popleft()
+        if items:
+            self._waiting[queue] = items  # behind the other queues
+        self._count -= len(batch)
+        self._bytes -= sum(map(_size, batch))
+        if not self._count:
+            self._empty.set()
+        self._on_progress()
+
+
+def _size(item: Item) -> int:
+    return sum(map(len, item[1]))

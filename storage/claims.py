@@ -1,0 +1,195 @@
+"""The fenced writes: every one compares a token, and nothing else begins or ends an attempt."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal, NamedTuple
+from uuid import UUID
+
+from duly.storage.database import Database
+from duly.storage.slots import DueRow
+
+INLINE_BYTES = 48 * 1024
+"""A claim answers at most about this much payload; larger payloads are read after it."""
+
+
+class Claimed(NamedTuple):
+    """A task that this node may publish. `payload` is JSON text."""
+
+    id: UUID
+    token: int
+    type: str
+    queue: str
+    occurrence: datetime
+    retry_count: int
+    timeout: float
+    on_lost: str
+    payload: str
+
+
+class Claim(NamedTuple):
+    """What became of a claim: `owned` is false if a slot's epoch was not ours (then none)."""
+
+    owned: bool
+    tasks: list[Claimed]
+
+
+Outcome = Literal["completed", "failed", "lost", "timed_out", "snoozed"]
+
+
+class Ended(NamedTuple):
+    """An attempt that ended, as reported. `result` and `error` are JSON text."""
+
+    id: UUID
+    token: int
+    outcome: Outcome
+    worker: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    result: str | None = None
+    error: str | None = None
+    may_retry: bool = True
+    delay_s: float | None = None
+
+
+class Attempt(NamedTuple):
+    """What deciding between retry and end needs to know. `backoff` is JSON text or None."""
+
+    id: UUID
+    token: int
+    retry_count: int
+    max_retries: int
+    backoff: str | None
+    on_lost: str
+
+
+class Settlement(NamedTuple):
+    """The decision over an attempt: again at an instant, or never."""
+
+    ended: Ended
+    again_at: datetime | None
+    counts: bool
+
+
+class Settled(NamedTuple):
+    """A recorded decision; `due` is the task as it waits again, None if it ended for good."""
+
+    id: UUID
+    due: DueRow | None
+    slot_owner: str | None
+
+
+async def claim(
+    db: Database,
+    owner: str,
+    entries: Sequence[DueRow],
+    epochs: dict[int, int],
+    token_base: int,
+    now: datetime,
+) -> Claim:
+    """Claim these tasks at these versions, if this node still owns their slots."""
+    slots = sorted({entry.slot for entry in entries})
+    rows = await db.fetch(
+        "claim",
+        [entry.id for entry in entries],
+        [entry.version for entry in entries],
+        owner,
+        slots,
+        [epochs[slot] for slot in slots],
+        token_base,
+        now,
+        INLINE_BYTES // len(entries),
+    )
+    owned = rows[0]["owned"]
+    found = [tuple(row)[1:] for row in rows if row["id"] is not None]
+    large = [row[0] for row in found if row[8] is None]
+    texts = await payloads(db, large) if large else {}
+    # A large payload's task may have been cancelled in between: then there is nothing to publish.
+    tasks = [
+        Claimed(*row[:8], texts[row[0]] if row[8] is None else row[8])
+        for row in found
+        if row[8] is not None or row[0] in texts
+    ]
+    return Claim(owned, tasks)
+
+
+async def payloads(db: Database, ids: Sequence[UUID]) -> dict[UUID, str]:
+    """Payloads as JSON text."""
+    return {row["id"]: row["payload"] for row in await db.fetch("payloads", list(ids))}
+
+
+async def claimed_by(db: Database, owner: str, entries: Sequence[DueRow]) -> list[Claimed]:
+    """After a claim in doubt: what of it is ours."""
+    rows = await db.fetch(
+        "claimed", [e.id for e in entries], [e.version for e in entries], owner
+    )
+    return [Claimed(*row) for row in rows]
+
+
+async def running(db: Database, pairs: Sequence[tuple[UUID, int]]) -> list[Claimed]:
+    """Of these (id, token), those that still run: what to publish again."""
+    rows = await db.fetch("running", [p[0] for p in pairs], [p[1] for p in pairs])
+    return [Claimed(*row) for row in rows]
+
+
+async def expire(db: Database, entries: Sequence[DueRow], now: datetime) -> list[UUID]:
+    """End one-off tasks that are later than their misfire grace."""
+    rows = await db.fetch("expire", [e.id for e in entries], [e.version for e in entries], now)
+    return [row["id"] for row in rows]
+
+
+async def start(
+    db: Database, task_id: UUID, token: int, start_id: str, worker: str, now: datetime
+) -> bool:
+    """Grant this token its one start; true again for the same `start_id`."""
+    return bool(await db.fetch("start", task_id, token, start_id, worker, now))
+
+
+async def complete(db: Database, reports: Sequence[Ended], now: datetime) -> set[UUID]:
+    """Record successes of one-off tasks; answers the ids that were recorded."""
+    rows = await db.fetch(
+        "complete",
+        [r.id for r in reports],
+        [r.token for r in reports],
+        [r.worker for r in reports],
+        [r.started_at for r in reports],
+        [r.finished_at for r in reports],
+        [r.result for r in reports],
+        now,
+    )
+    return {row["id"] for row in rows}
+
+
+async def attempts(db: Database, pairs: Sequence[tuple[UUID, int]]) -> dict[UUID, Attempt]:
+    """Those of (id, token) that still run, with what decides over a retry."""
+    rows = await db.fetch("attempts", [p[0] for p in pairs], [p[1] for p in pairs])
+    return {row["id"]: Attempt(*row) for row in rows}
+
+
+async def settle(db: Database, decisions: Sequence[Settlement], now: datetime) -> list[Settled]:
+    """Record every other end of an attempt, with what follows, in one statement."""
+    rows = await db.fetch(
+        "settle",
+        [d.ended.id for d in decisions],
+        [d.ended.token for d in decisions],
+        [None if d.ended.outcome == "snoozed" else d.ended.outcome for d in decisions],
+        [d.again_at for d in decisions],
+        [d.counts for d in decisions],
+        [d.ended.worker for d in decisions],
+        [d.ended.started_at for d in decisions],
+        [d.ended.finished_at for d in decisions],
+        [d.ended.error for d in decisions],
+        now,
+    )
+    return [
+        Settled(
+            row["id"],
+            None
+            if row["next_run_at"] is None
+            else DueRow(
+                row["id"], row["slot"], row["next_run_at"], row["version"], row["priority"],
+                row["queue"],
+            ),
+            row["slot_owner"],
+        )
+        for row in rows
+    ]

@@ -1,0 +1,294 @@
+"""The worker's side of the Redis protocol (design, section 7): read, begin, report, stay alive.
+
+Three connections, since each kind of waiting needs its own: commands (short, pooled), the blocking
+read of the streams, and the control channel. Every call has a timeout; none is repeated here,
+because a repeated read could hide entries that the lost answer had delivered. Replies are taken in
+RESP2's raw shape, which is the same in every version of the client library.
+
+Cancelling a call is safe: redis-py closes a connection whose answer has not been read, so no later
+call can get it (tests/nodes/worker/test_conveyor.py holds it to that).
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+
+from duly.storage import keys
+
+TROUBLE = (RedisError, OSError)
+"""What a call may raise: Redis refused, was too slow, or could not be reached."""
+
+COMMAND_TIMEOUT_S = 5.0
+"""Longest wait for one answer, on top of a read's own blocking time."""
+
+PENDING_PAGE = 500
+"""Entry ids asked for at once when looking through what was delivered to this worker."""
+
+Item = tuple[bytes, list[str | bytes]]
+"""Stream entry id and the words (field, value, …) of its report; no words: drop the entry."""
+
+NextCancel = Callable[[float], Coroutine[Any, Any, bytes | None]]
+"""Wait about that many seconds for a message on the control channel; raises if it is dead."""
+
+
+class GroupMissingError(Exception):
+    """A stream or its consumer group does not exist (first start, or Redis lost its data)."""
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One dispatched attempt as it stood in the stream."""
+
+    queue: str
+    entry_id: bytes
+    id: str
+    token: int
+    type: str
+    payload: bytes
+    due_us: int
+    """The occurrence's due time, microseconds since the epoch; the same for every attempt."""
+    attempt: int
+    timeout_s: float
+    confirm: bool
+    """The start must be granted by a node before the handler runs."""
+
+
+class Unreadable(msgspec.Struct, frozen=True, gc=False):
+    """A stream entry that breaks the protocol."""
+
+    queue: str
+    entry_id: bytes
+    reason: str
+
+
+Delivery = Entry | Unreadable
+
+
+def parse_entry(queue: str, entry_id: bytes, words: Sequence[bytes] | None) -> Delivery:
+    """Read the flat field list of one stream entry; `words` is None if the entry was deleted."""
+    if words is None:
+        return Unreadable(queue, entry_id, "the entry was deleted while it was pending")
+    fields = dict(zip(words[::2], words[1::2], strict=True))
+    try:
+        timeout_s = float(fields.get(b"timeout", b"300"))
+        if not 0 < timeout_s < math.inf:
+            return Unreadable(queue, entry_id, f"timeout {timeout_s} is not a length of time")
+        return Entry(
+            queue=queue,
+            entry_id=entry_id,
+            id=fields[b"id"].decode(),
+            token=int(fields[b"token"]),
+            type=fields[b"type"].decode(),
+            payload=fields.get(b"payload", b"null"),
+            due_us=round(float(fields[b"due"]) * 1000),
+            attempt=int(fields.get(b"attempt", b"1")),
+            timeout_s=timeout_s,
+            confirm=fields.get(b"confirm") == b"1",
+        )
+    except KeyError as error:
+        return Unreadable(queue, entry_id, f"field {error.args[0].decode()!r} is missing")
+    except (ValueError, OverflowError) as error:
+        return Unreadable(queue, entry_id, str(error))
+
+
+class Conveyor:
+    """One worker's access to the streams of its queues.
+
+    Every method may raise one of `TROUBLE`; after it, entries may have been delivered that the
+    caller has not seen: `pending` finds them, `fetch` brings them.
+    """
+
+    def __init__(self, url: str, worker_id: str) -> None:
+        """Prepare connections to `url`; nothing is opened before the first call.
+
+        Raises ValueError for a URL that is not a Redis URL.
+        """
+        self._worker_id = worker_id
+        self._reader_id: int | None = None
+        name = f"duly-worker-{worker_id}"
+        self._commands = _client(url, client_name=name)
+        self._reader = _client(
+            url, client_name=f"{name}-read", redis_connect_func=self._reader_connected
+        )
+        self._control = _client(url, client_name=f"{name}-control")
+        script = Path(__file__).with_name("lua") / "report.lua"
+        self._report = self._commands.register_script(script.read_text(encoding="utf-8"))
+
+    async def close(self) -> None:
+        """Close every connection; safe to call twice."""
+        for client in (self._commands, self._reader, self._control):
+            await client.aclose()
+
+    # Streams
+
+    async def create_group(self, queue: str) -> None:
+        """Make the queue's stream and group if they are missing; existing entries are kept."""
+        try:
+            await _call(
+                self._commands,
+                ("XGROUP", "CREATE", keys.tasks(queue), keys.WORKERS_GROUP, "0", "MKSTREAM"),
+            )
+        except ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):
+                raise
+
+    async def read(self, queues: Sequence[str], count: int, block_ms: int) -> list[Delivery]:
+        """Take up to `count` new entries from each queue, waiting up to `block_ms` (0: not at all).
+
+        Raises GroupMissingError when one of the groups is gone.
+        """
+        wait = ("BLOCK", block_ms) if block_ms else ()
+        words = (
+            "XREADGROUP", "GROUP", keys.WORKERS_GROUP, self._worker_id, "COUNT", count, *wait,
+            "STREAMS", *map(keys.tasks, queues), *([">"] * len(queues)),
+        )  # fmt: skip
+        answer = await _grouped(self._reader, words, block_ms / 1000 + COMMAND_TIMEOUT_S)
+        names = {keys.tasks(queue).encode(): queue for queue in queues}
+        return [
+            parse_entry(names[stream], entry_id, words)
+            for stream, entries in answer or ()
+            for entry_id, words in entries
+        ]
+
+    async def pending(self, queue: str) -> list[bytes]:
+        """Return the ids of the entries that were delivered to this worker and not given back.
+
+        Raises GroupMissingError when the group is gone.
+        """
+        found: list[bytes] = []
+        after: str | bytes = "-"
+        while True:
+            words = ("XPENDING", keys.tasks(queue), keys.WORKERS_GROUP, after, "+")
+            page = await _grouped(self._commands, (*words, PENDING_PAGE, self._worker_id))
+            found += [line[0] for line in page]
+            if len(page) < PENDING_PAGE:
+                return found
+            after = b"(" + found[-1]
+
+    async def fetch(self, queue: str, entry_ids: Iterable[bytes]) -> list[Delivery]:
+        """Return these entries once more, as `read` did or should have done."""
+        found: list[Delivery] = []
+        for entry_id in entry_ids:
+            words = ("XRANGE", keys.tasks(queue), entry_id, entry_id)
+            entries = await _call(self._commands, words)
+            found.append(parse_entry(queue, entry_id, entries[0][1] if entries else None))
+        return found
+
+    async def unblock(self) -> None:
+        """End a blocked `read` now, as if its time had run out."""
+        if self._reader_id is not None:
+            await _call(self._commands, ("CLIENT", "UNBLOCK", self._reader_id))
+
+    # Outcomes
+
+    async def tokens(self, queue: str, ids: Sequence[str]) -> list[bytes | None]:
+        """Return, for each task id, the token that is now in flight (`begin` for a whole batch)."""
+        answer = await _call(self._commands, ("HMGET", keys.inflight(queue), *ids))
+        return cast("list[bytes | None]", answer)
+
+    async def report(self, queue: str, items: Iterable[Item]) -> None:
+        """Add the reports and give back their entries, all in one step."""
+        words: list[str | bytes | int] = [keys.WORKERS_GROUP]
+        for entry_id, fields in items:
+            words += (entry_id, len(fields), *fields)
+        async with asyncio.timeout(COMMAND_TIMEOUT_S):
+            await self._report(keys=[keys.tasks(queue), keys.reports(queue)], args=words)
+
+    # Liveness and control
+
+    async def seen(self) -> bytes | None:
+        """Return what the liveness key of this worker's id holds now."""
+        answer = await _call(self._commands, ("GET", keys.worker(self._worker_id)))
+        return cast("bytes | None", answer)
+
+    async def beat(self, value: bytes) -> None:
+        """Say that this worker lives, for `keys.LIVENESS_TTL_MS`."""
+        await _call(
+            self._commands,
+            ("SET", keys.worker(self._worker_id), value, "PX", keys.LIVENESS_TTL_MS),
+        )
+
+    async def leave(self) -> None:
+        """Withdraw the liveness key: this worker holds nothing any more."""
+        await _call(self._commands, ("DEL", keys.worker(self._worker_id)))
+
+    @asynccontextmanager
+    async def listen(self) -> AsyncIterator[NextCancel]:
+        """Subscribe to this worker's control channel."""
+        pubsub = self._control.pubsub()
+
+        async def hear(timeout_s: float) -> Any:
+            async with asyncio.timeout(timeout_s + COMMAND_TIMEOUT_S):
+                return await pubsub.get_message(ignore_subscribe_messages=True, timeout=timeout_s)
+
+        async def next_message(timeout_s: float) -> bytes | None:
+            message = await hear(timeout_s)
+            if message is None:  # silence: is there still somebody at the other end?
+                await pubsub.ping()
+                message = await hear(COMMAND_TIMEOUT_S)
+                if message is None:
+                    raise TimeoutError("the control channel's connection is dead")
+            return cast(bytes, message["data"]) if message["type"] == "message" else None
+
+        try:
+            async with asyncio.timeout(COMMAND_TIMEOUT_S):
+                await pubsub.subscribe(keys.control(self._worker_id))
+            yield next_message
+        finally:
+            await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+
+    async def _reader_connected(self, connection: Any) -> None:
+        """Learn the reading connection's id, by which `unblock` ends its wait."""
+        await connection.on_connect()
+        try:
+            await connection.send_command("CLIENT", "ID")
+            self._reader_id = int(await connection.read_response())
+        except ResponseError:
+            self._reader_id = None  # not permitted here: a read then ends by its own time
+
+
+def _client(url: str, **options: Any) -> Redis:
+    client = Redis.from_url(
+        url,
+        protocol=2,
+        # No timeout of the library's own: on Python 3.11 it can swallow a cancellation. See `_call`.
+        socket_timeout=None,
+        socket_connect_timeout=COMMAND_TIMEOUT_S,
+        socket_keepalive=True,
+        retry=Retry(NoBackoff(), 0),
+        **options,
+    )
+    for command in ("XREADGROUP", "XRANGE", "XPENDING"):
+        client.set_response_callback(command, _as_it_came)
+    return client
+
+
+async def _call(
+    client: Redis, words: Sequence[str | bytes | int], timeout_s: float = COMMAND_TIMEOUT_S
+) -> Any:
+    execute: Callable[..., Coroutine[Any, Any, Any]] = client.execute_command
+    async with asyncio.timeout(timeout_s):
+        return await execute(*words)
+
+
+async def _grouped(
+    client: Redis, words: Sequence[str | bytes | int], timeout_s: float = COMMAND_TIMEOUT_S
+) -> Any:
+    try:
+        return await _call(client, words, timeout_s)
+    except ResponseError as error:
+        if str(error).startswith("NOGROUP"):
+            raise GroupMissingError(str(error)) from error
+        raise
+
+
+def _as_it_came(response: Any, **_options: Any) -> Any:
+    return response

@@ -1,0 +1,94 @@
+"""Numbered migrations, applied in order, once, whichever node comes first.
+
+All run in one transaction under an advisory lock: nodes that start together queue up, and a
+migration that fails leaves nothing behind. A changed migration (checksum) is refused.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import asyncpg
+
+from duly.storage.errors import MigrationError, StoreUnavailableError
+
+_LOCK = 0x64756C79  # "duly"
+_NAME = re.compile(r"^(\d{4})_\w+\.sql$")
+_WAIT_FOR_OTHERS_S = 120
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One file of migrations/."""
+
+    version: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+def migrations() -> list[Migration]:
+    """Every migration that this version brings, in order."""
+    found = []
+    for path in files("duly.storage.migrations").iterdir():
+        if match := _NAME.match(path.name):
+            found.append(Migration(int(match[1]), path.name, path.read_text()))
+    return sorted(found, key=lambda m: m.version)
+
+
+async def migrate(dsn: str) -> list[str]:
+    """Bring the schema to this version; answers the names of what was applied.
+
+    Raises `MigrationError` for a schema that is newer or was changed, `StoreUnavailableError` when
+    PostgreSQL cannot be reached.
+    """
+    try:
+        connection = await asyncpg.connect(
+            dsn, timeout=10, server_settings={"application_name": "duly migrate"}
+        )
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise StoreUnavailableError(f"no connection to PostgreSQL: {error}") from error
+    try:
+        async with connection.transaction():
+            return await _apply(connection)
+    finally:
+        await connection.close(timeout=5)
+
+
+async def _apply(connection: Any) -> list[str]:
+    await connection.execute(f"set local lock_timeout = '{_WAIT_FOR_OTHERS_S}s'")
+    await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+    await connection.execute(
+        "create table if not exists duly_migrations ("
+        " version integer primary key, name text not null, checksum text not null,"
+        " applied_at timestamptz not null default clock_timestamp())"
+    )
+    rows = await connection.fetch("select version, name, checksum from duly_migrations")
+    known = {row["version"]: row for row in rows}
+    ours = {m.version: m for m in migrations()}
+    for version, row in known.items():
+        if version not in ours:
+            raise MigrationError(
+                f"the database has migration {row['name']}, which this version does not know: "
+                "upgrade duly"
+            )
+        if row["checksum"] != ours[version].checksum:
+            raise MigrationError(f"migration {row['name']} is not the one that was applied")
+    applied = []
+    for version, migration in ours.items():
+        if version in known:
+            continue
+        await connection.execute(migration.sql)
+        await connection.execute(
+            "insert into duly_migrations (version, name, checksum) values ($1, $2, $3)",
+            version,
+            migration.name,
+            migration.checksum,
+        )
+        applied.append(migration.name)
+    return applied

@@ -1,0 +1,76 @@
+"""Redis clients, and the one way to call them: a time limit around each command.
+
+Replies come as RESP2 shapes them, whichever version of the client library. A call that is
+cancelled or too slow closes its connection (the library does), so that no later call can read
+its answer.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.commands.core import AsyncScript
+from redis.exceptions import RedisError
+
+TROUBLE = (RedisError, OSError, TimeoutError)
+"""What a call may raise: Redis refused, was too slow, or could not be reached."""
+
+Word = str | bytes | int | float
+
+_RAW = ("XREADGROUP", "XRANGE", "XPENDING", "XINFO CONSUMERS")
+
+
+def connect(url: str, *, name: str) -> Redis:
+    """A pooled client of the server at `url`, which opens nothing before its first call.
+
+    Raises ValueError for a URL that is not a Redis URL.
+    """
+    client = Redis.from_url(
+        url,
+        protocol=2,
+        client_name=name,
+        # No timeout of the library's own: on Python 3.11 it can swallow a cancellation.
+        socket_timeout=None,
+        socket_connect_timeout=5.0,
+        socket_keepalive=True,
+        health_check_interval=0,
+        retry=Retry(NoBackoff(), 0),
+    )
+    for command in _RAW:
+        client.set_response_callback(command, lambda response, **_: response)
+    return client
+
+
+async def call(client: Redis, *words: Word, timeout_s: float) -> Any:
+    """Run one command. Raises one of `TROUBLE`."""
+    execute: Callable[..., Coroutine[Any, Any, Any]] = client.execute_command
+    async with asyncio.timeout(timeout_s):
+        return await execute(*words)
+
+
+@cache
+def script_text(name: str) -> str:
+    """The text of lua/NAME.lua."""
+    return (files("duly.storage.lua") / f"{name}.lua").read_text(encoding="utf-8")
+
+
+class Scripts:
+    """The scripts of lua/ on one client: EVALSHA, loaded again whenever Redis forgot them."""
+
+    def __init__(self, client: Redis, timeout_s: float) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+        self._known: dict[str, AsyncScript] = {}
+
+    async def run(self, name: str, keys: Sequence[str], args: Sequence[Word]) -> Any:
+        """Run lua/NAME.lua. Raises one of `TROUBLE`."""
+        script = self._known.get(name)
+        if script is None:
+            script = self._known[name] = self._client.register_script(script_text(name))
+        async with asyncio.timeout(self._timeout_s):
+            return await script(keys=list(keys), args=list(args))

@@ -1,0 +1,87 @@
+"""Who owns the slots, and what an owner reads of them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from duly.storage.database import Database
+
+SLOTS = 256
+"""Fixed when a store is made: the first byte of the SHA-256 of the id."""
+
+
+class Cursor(NamedTuple):
+    """How far a slot has been read, in order of (next_run_at, id)."""
+
+    at: datetime
+    id: UUID
+
+
+class DueRow(NamedTuple):
+    """What the wheel keeps of a pending task."""
+
+    id: UUID
+    slot: int
+    next_run_at: datetime
+    version: int
+    priority: int
+    queue: str
+
+
+class RunningRow(NamedTuple):
+    """A claimed task, as the reaper sees it. `timeout` in seconds."""
+
+    id: UUID
+    version: int
+    queue: str
+    claimed_at: datetime
+    timeout: float
+    owner: str
+
+
+async def take(
+    db: Database, slots: Sequence[int], owner: str, now: datetime
+) -> dict[int, int]:
+    """Raise the epochs of `slots` for their new owner; answers slot -> epoch."""
+    rows = await db.fetch("take_slots", list(slots), owner, now)
+    return {row["slot"]: row["epoch"] for row in rows}
+
+
+async def due(
+    db: Database,
+    cursors: dict[int, Cursor],
+    before: datetime,
+    per_slot: int,
+    without_queues: Sequence[str] = (),
+) -> list[DueRow]:
+    """Pending tasks due before `before`, the first `per_slot` after each slot's cursor."""
+    rows = await db.fetch(
+        "due",
+        list(cursors),
+        [c.at for c in cursors.values()],
+        [c.id for c in cursors.values()],
+        before,
+        per_slot,
+        list(without_queues),
+    )
+    return [DueRow(*row) for row in rows]
+
+
+async def running_since(
+    db: Database, slots: Sequence[int], claimed_before: datetime, limit: int
+) -> list[RunningRow]:
+    """Running tasks of `slots` claimed before an instant, the oldest first."""
+    rows = await db.fetch("running_since", list(slots), claimed_before, limit)
+    return [RunningRow(*row) for row in rows]
+
+
+async def running_queues(db: Database, slots: Sequence[int]) -> list[str]:
+    """Queues that have running tasks in these slots."""
+    return [row["queue"] for row in await db.fetch("running_queues", list(slots))]
+
+
+async def tokens(db: Database, ids: Sequence[UUID]) -> dict[UUID, int]:
+    """Of these ids, those that run, with their token."""
+    rows = await db.fetch("inflight_ids", list(ids))
+    return {UUID(bytes=row["id"].bytes): row["version"] for row in rows}

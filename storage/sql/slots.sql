@@ -1,0 +1,32 @@
+-- Ownership of slots, and what an owner reads of them.
+
+-- name: take_slots
+-- Each take-over raises the epoch: no claim that carries an older one can commit after this.
+update slots set owner = $2, epoch = epoch + 1, taken_at = $3
+where slot in (select slot from slots where slot = any($1::smallint[]) order by slot for update)
+returning slot, epoch;
+
+-- name: due
+-- Pending tasks of each slot, after its cursor and before $4, at most $5 a slot.
+select t.id, t.slot, t.next_run_at, t.version, t.priority, t.queue
+from unnest($1::smallint[], $2::timestamptz[], $3::uuid[]) as c (slot, after_at, after_id)
+cross join lateral (
+    select id, slot, next_run_at, version, priority, queue from tasks
+    where slot = c.slot and status = 'pending' and not paused
+      and (next_run_at, id) > (c.after_at, c.after_id) and next_run_at < $4
+      and queue <> all($6::text[])
+    order by next_run_at, id limit $5
+) t;
+
+-- name: running_since
+-- Running tasks of these slots that were claimed before $2: the reaper's suspects.
+select id, version, queue, claimed_at, timeout, owner
+from tasks where slot = any($1::smallint[]) and status = 'running' and claimed_at < $2
+order by claimed_at limit $3;
+
+-- name: running_queues
+select distinct queue from tasks where status = 'running' and slot = any($1::smallint[]);
+
+-- name: inflight_ids
+-- Of these ids, which run under which token.
+select id, version from tasks where id = any($1::uuid[]) and case when status = 'running' then true end;

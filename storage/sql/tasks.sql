@@ -1,0 +1,139 @@
+-- What clients do to tasks. $now is the cluster's clock everywhere.
+
+-- name: submit
+-- Insert tasks; a known idempotency key answers the first task's id instead (the conflict path
+-- writes too, so that its commit waits for replication as an insert's would).
+with asked as materialized (
+    select * from unnest(
+        $1::uuid[], $2::text[], $3::text[], $4::jsonb[], $5::timestamptz[], $6::int[], $7::jsonb[],
+        $8::float8[], $9::float8[], $10::text[], $11::smallint[], $12::text[], $13::bytea[],
+        $14::jsonb[], $15::boolean[]
+    ) as a (id, type, queue, payload, due, max_retries, backoff,
+            timeout, misfire_grace, on_lost, priority, key, fingerprint,
+            tags, own_id)
+), keyed as (
+    insert into idempotency_keys as k (key, task_id, fingerprint, expires_at)
+    select key, id, fingerprint, $17::timestamptz from asked where key is not null order by key
+    on conflict (key) do update set
+        task_id = case when k.expires_at <= $16 then excluded.task_id else k.task_id end,
+        fingerprint = case when k.expires_at <= $16 then excluded.fingerprint else k.fingerprint end,
+        expires_at = case when k.expires_at <= $16 then excluded.expires_at else k.expires_at end
+    returning key, task_id, fingerprint
+), inserted as (
+    insert into tasks (id, type, queue, payload, next_run_at, occurrence, max_retries, backoff,
+                       timeout, misfire_grace, on_lost, priority, idempotency_key, tags,
+                       created_at, updated_at)
+    select a.id, a.type, a.queue, a.payload, a.due, a.due, a.max_retries, a.backoff,
+           a.timeout, a.misfire_grace, a.on_lost, a.priority, a.key, a.tags, $16, $16
+    from asked a left join keyed k on k.key = a.key
+    where (a.key is null or k.task_id = a.id)
+      and not (a.own_id and exists (select from finished_tasks f where f.id = a.id))
+    on conflict (id) do nothing
+    returning id, slot
+)
+select a.id, i.slot, s.owner, k.task_id as first_id, k.fingerprint
+from asked a
+left join inserted i on i.id = a.id
+left join keyed k on k.key = a.key
+left join slots s on s.slot = i.slot;
+
+-- name: get
+select * from (
+    select id, type, queue, payload, status, paused, next_run_at, occurrence, slot, owner, version,
+           retry_count, max_retries, backoff, timeout, schedule, overrun, misfire_grace, on_lost,
+           priority, idempotency_key, tags, created_at, updated_at, started_at,
+           null::timestamptz as finished_at, worker, null::jsonb as result, error
+    from tasks where id = any($1::uuid[])
+    union all
+    select id, type, queue, payload, status, paused, null, occurrence, slot, owner, version,
+           retry_count, max_retries, backoff, timeout, schedule, overrun, misfire_grace, on_lost,
+           priority, idempotency_key, tags, created_at, updated_at, started_at,
+           finished_at, worker, result, error
+    from finished_tasks where id = any($1::uuid[])
+) t;
+
+-- name: list
+-- Newest first by id; $1 is the last id of the page before.
+select * from (
+    (select id, type, queue, payload, status, paused, next_run_at, occurrence, slot, owner, version,
+            retry_count, max_retries, backoff, timeout, schedule, overrun, misfire_grace, on_lost,
+            priority, idempotency_key, tags, created_at, updated_at, started_at,
+            null::timestamptz as finished_at, worker, null::jsonb as result, error
+     from tasks
+     where ($1::uuid is null or id < $1) and ($2::text is null or status = $2)
+       and ($3::text is null or type = $3) and ($4::text is null or queue = $4)
+       and ($5::jsonb is null or tags @> $5)
+       and ($6::timestamptz is null or next_run_at < $6)
+       and ($7::timestamptz is null or next_run_at >= $7)
+     order by id desc limit $8)
+    union all
+    (select id, type, queue, payload, status, paused, null, occurrence, slot, owner, version,
+            retry_count, max_retries, backoff, timeout, schedule, overrun, misfire_grace, on_lost,
+            priority, idempotency_key, tags, created_at, updated_at, started_at,
+            finished_at, worker, result, error
+     from finished_tasks
+     where ($1::uuid is null or id < $1) and ($2::text is null or status = $2)
+       and ($3::text is null or type = $3) and ($4::text is null or queue = $4)
+       and ($5::jsonb is null or tags @> $5)
+       and $6::timestamptz is null and $7::timestamptz is null
+     order by id desc limit $8)
+) t order by id desc limit $8;
+
+-- name: cancel
+-- Pending or running becomes cancelled; whatever its worker still reports is stale.
+with gone as (
+    delete from tasks where id = $1 returning *
+), moved as (
+    insert into finished_tasks (id, type, queue, payload, status, slot, owner, version, retry_count,
+        max_retries, interval, created_at, updated_at, occurrence, paused, backoff, timeout, schedule,
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, started_at, finished_at,
+        worker, error)
+    select id, type, queue, payload, 'cancelled', slot, owner, version + 1, retry_count,
+        max_retries, interval, created_at, $2, occurrence, paused, backoff, timeout, schedule,
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, started_at, $2,
+        worker, error
+    from gone
+), attempt as (
+    insert into runs (task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at,
+                      recorded_at)
+    select id, version, occurrence, retry_count + 1, 'cancelled', worker, started_at, $2, $2
+    from gone where status = 'running'
+)
+select queue, version as token, status = 'running' as was_running from gone;
+
+-- name: patch
+-- Change a pending task; a null flag leaves its field alone.
+update tasks set
+    next_run_at = coalesce($4, next_run_at), occurrence = coalesce($4, occurrence),
+    payload = coalesce($5, payload), priority = coalesce($6, priority),
+    max_retries = coalesce($7, max_retries), backoff = coalesce($8, backoff),
+    timeout = coalesce($9, timeout), tags = coalesce($10, tags),
+    misfire_grace = case when $11 then $12 else misfire_grace end,
+    version = version + 1, updated_at = $2
+where id = $1 and status = 'pending' and ($3::bigint is null or version = $3)
+returning id, slot, version, next_run_at, priority, queue,
+          (select s.owner from slots s where s.slot = tasks.slot) as slot_owner;
+
+-- name: retry
+-- A failed task is due now, with all of its retries; its token goes on growing.
+with gone as (
+    delete from finished_tasks where id = $1 and status = 'failed' returning *
+), back as (
+    insert into tasks (id, type, queue, payload, next_run_at, version, max_retries, interval,
+        created_at, updated_at, occurrence, backoff, timeout, schedule, overrun, misfire_grace,
+        on_lost, priority, idempotency_key, tags, error)
+    select id, type, queue, payload, $2, version + 1, max_retries, interval,
+        created_at, $2, occurrence, backoff, timeout, schedule, overrun, misfire_grace,
+        on_lost, priority, idempotency_key, tags, error
+    from gone
+    returning id, slot, version, next_run_at, priority, queue
+)
+select b.*, s.owner as slot_owner from back b join slots s on s.slot = b.slot;
+
+-- name: runs
+-- Newest first; ($2, $3) is the place of the last run of the page before.
+select task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at, recorded_at,
+       error, result
+from runs
+where task_id = $1 and ($2::bigint is null or (token, recorded_at) < ($2, $3::timestamptz))
+order by token desc, recorded_at desc limit $4;

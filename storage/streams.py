@@ -1,0 +1,314 @@
+"""The nodes' side of the conveyor: publish, read reports, clean up, find what is where."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from redis.exceptions import ResponseError
+
+from duly.storage import keys
+from duly.storage.claims import Claimed
+from duly.storage.redis import Scripts, call, connect
+
+REPORTS_PAGE = 500
+
+
+class Backlog(NamedTuple):
+    """A queue's stream: entries in it, and how many of them a worker has fetched."""
+
+    entries: int
+    delivered: int
+
+    @property
+    def undelivered(self) -> int:
+        """What still waits for a worker."""
+        return max(0, self.entries - max(0, self.delivered))
+
+
+class Report(NamedTuple):
+    """One entry of a reports stream; `fields` as the worker wrote them."""
+
+    queue: str
+    entry_id: bytes
+    fields: dict[bytes, bytes]
+
+
+class Consumer(NamedTuple):
+    """A worker, as a queue's consumer group knows it."""
+
+    id: str
+    pending: int
+    idle_ms: int
+    alive: bool
+
+
+class Held(NamedTuple):
+    """An entry delivered to a worker and not given back yet."""
+
+    entry_id: bytes
+    id: str
+    token: str
+    idle_ms: int
+
+
+class Place(NamedTuple):
+    """Where a dispatched task is: in the stream (`entry_id`), with a worker (`consumer`)."""
+
+    entry_id: bytes
+    consumer: str
+    idle_ms: int
+
+
+class Streams:
+    """Access of one node to every queue's streams. Methods raise `redis.TROUBLE`."""
+
+    def __init__(self, url: str, node_id: str, timeout_s: float) -> None:
+        self._node_id = node_id
+        self._timeout_s = timeout_s
+        self._client = connect(url, name=f"duly-{node_id}")
+        self._reader = connect(url, name=f"duly-{node_id}-read")
+        self._scripts = Scripts(self._client, timeout_s)
+        self._announced: set[str] = set()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+        await self._reader.aclose()
+
+    # Publishing
+
+    async def publish(self, queue: str, tasks: Sequence[Claimed]) -> Backlog:
+        """Put claimed tasks of one queue into its stream; harmless if some are there already."""
+        if queue not in self._announced:
+            await self.announce(queue)
+        words: list[str | int | float] = [keys.WORKERS_GROUP]
+        for task in tasks:
+            due_ms = round(task.occurrence.timestamp() * 1_000_000) / 1000
+            words += (
+                str(task.id), task.token, task.type, task.payload, f"{due_ms:.3f}",
+                task.retry_count + 1, task.timeout, queue, int(task.on_lost == "fail"),
+            )  # fmt: skip
+        _, entries, delivered = await self._scripts.run("publish", _queue_keys(queue), words)
+        return await self._backlog(queue, entries, delivered)
+
+    async def announce(self, queue: str) -> None:
+        """Make a queue known to every node, and its groups."""
+        await self._command("SADD", keys.QUEUES, queue)
+        await self._make_group(keys.tasks(queue), keys.WORKERS_GROUP)
+        await self._make_group(keys.reports(queue), keys.NODES_GROUP)
+        self._announced.add(queue)
+
+    async def backlog(self, queue: str) -> Backlog:
+        """How much waits in a queue's stream."""
+        if queue not in self._announced:
+            await self.announce(queue)
+        args = [keys.WORKERS_GROUP]
+        entries, delivered = await self._scripts.run("backlog", [keys.tasks(queue)], args)
+        return await self._backlog(queue, entries, delivered)
+
+    async def _backlog(self, queue: str, entries: int, delivered: int) -> Backlog:
+        if delivered < 0:  # the group is gone: the next publish or read makes it anew
+            await self.announce(queue)
+        return Backlog(entries, delivered)
+
+    async def supersede(self, queue: str, task_id: UUID, token: int) -> str | None:
+        """After a cancel: fence the task off with a higher token; answers who is running it."""
+        args = [keys.WORKERS_GROUP, str(task_id), token]
+        holder = await self._scripts.run("supersede", _queue_keys(queue), args)
+        return holder.decode() if holder else None
+
+    async def tell_worker(self, worker_id: str, message: bytes) -> None:
+        """Send a control message to one worker, if it listens."""
+        await self._command("PUBLISH", keys.control(worker_id), message)
+
+    # Waking other nodes
+
+    async def wake(self, node_id: str, message: bytes) -> None:
+        """Tell another node of tasks that fall into its horizon. May get lost: it sweeps."""
+        await self._command("PUBLISH", keys.wake(node_id), message)
+
+    def subscription(self) -> Any:
+        """A pub/sub connection of its own, for this node's wake channel."""
+        return self._reader.pubsub()
+
+    # Reports
+
+    async def known_queues(self) -> set[str]:
+        """Every queue that any node has published to."""
+        return {name.decode() for name in await self._command("SMEMBERS", keys.QUEUES)}
+
+    async def read_reports(
+        self, queues: Sequence[str], *, block_ms: int, again: bool = False
+    ) -> list[Report]:
+        """New reports, waiting up to `block_ms`; `again`: those read before and not settled."""
+        words: list[str | int] = ["XREADGROUP", "GROUP", keys.NODES_GROUP, self._node_id]
+        words += ["COUNT", REPORTS_PAGE]
+        if not again:
+            words += ["BLOCK", block_ms]
+        words += ["STREAMS", *map(keys.reports, queues), *(["0" if again else ">"] * len(queues))]
+        limit_s = block_ms / 1000 + self._timeout_s
+        answer = await call(self._reader, *words, timeout_s=limit_s)
+        names = {keys.reports(queue).encode(): queue for queue in queues}
+        return [
+            Report(names[stream], entry_id, _fields(words))
+            for stream, entries in answer or ()
+            for entry_id, words in entries
+        ]
+
+    async def take_over_reports(self, queue: str, idle_ms: int) -> None:
+        """Make reports that a dead node had read and not settled this node's own."""
+        after: str | bytes = "0-0"
+        while True:
+            answer = await self._command(
+                "XAUTOCLAIM", keys.reports(queue), keys.NODES_GROUP, self._node_id, idle_ms, after,
+                "COUNT", 200, "JUSTID",
+            )  # fmt: skip
+            after = answer[0]
+            if after == b"0-0":
+                return
+
+    async def settle_reports(
+        self, queue: str, items: Iterable[tuple[bytes, str | bytes, str | bytes]]
+    ) -> None:
+        """Forget reports (entry id, task id, token) whose outcome is recorded or stale."""
+        await self._settle(keys.reports(queue), keys.NODES_GROUP, queue, items)
+
+    async def settle_tasks(
+        self, queue: str, items: Iterable[tuple[bytes, str | bytes, str | bytes]]
+    ) -> None:
+        """Take task entries (entry id or b"", task id, token) out of the stream."""
+        await self._settle(keys.tasks(queue), keys.WORKERS_GROUP, queue, items)
+
+    async def _settle(
+        self,
+        stream: str,
+        group: str,
+        queue: str,
+        items: Iterable[tuple[bytes, str | bytes, str | bytes]],
+    ) -> None:
+        args: list[str | bytes] = [group]
+        for item in items:
+            args += item
+        keys_ = [stream, keys.inflight(queue), keys.entries(queue)]
+        await self._scripts.run("settle", keys_, args)
+
+    async def reports_mark(self, queue: str) -> tuple[bytes | None, bytes]:
+        """(oldest report that is not settled, id of the newest ever added) of a queue."""
+        first = await self._command("XRANGE", keys.reports(queue), "-", "+", "COUNT", 1)
+        info = await self._command("XINFO STREAM", keys.reports(queue))
+        return (first[0][0] if first else None), _pairs(info)["last-generated-id"]
+
+    # Looking after workers
+
+    async def consumers(self, queue: str) -> list[Consumer]:
+        """The workers of a queue, dead or alive. The group is made anew if it is gone."""
+        try:
+            rows = await self._command("XINFO CONSUMERS", keys.tasks(queue), keys.WORKERS_GROUP)
+        except ResponseError as error:
+            if not _is_missing(error):
+                raise
+            await self.announce(queue)
+            return []
+        facts = [_pairs(row) for row in rows]
+        names = [fact["name"].decode() for fact in facts]
+        alive = await asyncio.gather(*(self._is_alive(name) for name in names))
+        return [
+            Consumer(name, fact["pending"], fact["idle"], is_alive)
+            for name, fact, is_alive in zip(names, facts, alive, strict=True)
+        ]
+
+    async def concurrency(self, worker_ids: Sequence[str]) -> list[bytes | None]:
+        """The liveness values of these workers, None for those that are gone."""
+        return list(
+            await asyncio.gather(*(self._command("GET", keys.worker(w)) for w in worker_ids))
+        )
+
+    async def _is_alive(self, worker_id: str) -> bool:
+        return bool(await self._command("EXISTS", keys.worker(worker_id)))
+
+    async def held_by(
+        self, queue: str, consumer: str, min_idle_ms: int, limit: int
+    ) -> list[Held]:
+        """Entries that a consumer has had for at least `min_idle_ms`, the oldest first."""
+        rows = await self._command(
+            "XPENDING", keys.tasks(queue), keys.WORKERS_GROUP, "IDLE", min_idle_ms, "-", "+",
+            limit, consumer,
+        )  # fmt: skip
+        held = []
+        for entry_id, _, idle_ms, _ in rows:
+            found = await self._command("XRANGE", keys.tasks(queue), entry_id, entry_id)
+            fields = _fields(found[0][1]) if found else {}
+            task_id, token = fields.get(b"id", b""), fields.get(b"token", b"")
+            held.append(
+                Held(entry_id, task_id.decode(errors="replace"), token.decode(errors="replace"),
+                     idle_ms)
+            )  # fmt: skip
+        return held
+
+    async def locate(self, queue: str, pairs: Sequence[tuple[UUID, int]]) -> list[Place]:
+        """Where these (id, token) are."""
+        args: list[str | int] = [keys.WORKERS_GROUP]
+        for task_id, token in pairs:
+            args += (str(task_id), token)
+        rows = await self._scripts.run("locate", _queue_keys(queue), args)
+        return [Place(entry, consumer.decode(), idle_ms) for entry, consumer, idle_ms in rows]
+
+    async def forget_consumer(self, queue: str, consumer: str) -> None:
+        """Remove a dead worker's name, if nothing is pending there."""
+        args = [keys.WORKERS_GROUP, consumer]
+        await self._scripts.run("forget_consumer", [keys.tasks(queue)], args)
+
+    async def inflight_page(self, queue: str, cursor: int) -> tuple[int, list[tuple[str, str]]]:
+        """A page of the in-flight hash: (next cursor, 0 at the end; (id, token) pairs)."""
+        answer = await self._command("HSCAN", keys.inflight(queue), cursor, "COUNT", 200)
+        found = {key.decode(): value.decode() for key, value in dict(answer[1]).items()}
+        return int(answer[0]), list(found.items())
+
+    # Health
+
+    async def data_mark(self) -> tuple[bytes, bytes | None]:
+        """(the server's run id, our sentinel): a change of either may mean lost data."""
+        info = await self._command("INFO", "server")
+        return info["run_id"].encode(), await self._command("GET", keys.ALIVE)
+
+    async def set_sentinel(self, value: str) -> None:
+        """Put the sentinel that is gone when the data are."""
+        await self._command("SET", keys.ALIVE, value)
+
+    def forget_announced(self) -> None:
+        """Redis lost its data: every group has to be made anew."""
+        self._announced.clear()
+
+    async def ping(self) -> None:
+        """Raise unless Redis answers."""
+        await self._command("PING")
+
+    async def _make_group(self, stream: str, group: str) -> None:
+        try:
+            await self._command("XGROUP", "CREATE", stream, group, "0", "MKSTREAM")
+        except ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):
+                raise
+
+    async def _command(self, *words: Any) -> Any:
+        return await call(self._client, *words, timeout_s=self._timeout_s)
+
+
+def _queue_keys(queue: str) -> list[str]:
+    return [keys.tasks(queue), keys.inflight(queue), keys.entries(queue)]
+
+
+def _fields(words: Sequence[bytes] | None) -> dict[bytes, bytes]:
+    words = words or ()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def _pairs(row: Any) -> dict[str, Any]:
+    if isinstance(row, dict):
+        return {k.decode() if isinstance(k, bytes) else k: v for k, v in row.items()}
+    return {row[i].decode(): row[i + 1] for i in range(0, len(row), 2)}
+
+
+def _is_missing(error: ResponseError) -> bool:
+    return str(error).startswith(("NOGROUP", "ERR no such key", "no such key"))

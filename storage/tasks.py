@@ -1,0 +1,225 @@
+"""What clients do to tasks: submit, get, list, cancel, patch, retry, runs.
+
+Each is one statement; the answer to a change is decided by the row's version or status in it.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from duly.storage.database import Database
+from duly.storage.slots import DueRow
+
+
+class NewTask(NamedTuple):
+    """A checked submission. JSON fields are text; `timeout` and `misfire_grace` in seconds."""
+
+    id: UUID
+    type: str
+    queue: str
+    payload: str
+    due: datetime
+    max_retries: int
+    backoff: str | None
+    timeout: float
+    misfire_grace: float | None
+    on_lost: str
+    priority: int
+    key: str | None
+    fingerprint: bytes | None
+    tags: str
+    own_id: bool
+
+
+class Submitted(NamedTuple):
+    """What became of one submission.
+
+    `slot` is None if nothing was inserted: because the key is known (`first_id`, and
+    `fingerprint` of the first body), or because the id is taken.
+    """
+
+    id: UUID
+    slot: int | None
+    slot_owner: str | None
+    first_id: UUID | None
+    fingerprint: bytes | None
+
+
+class TaskRow(NamedTuple):
+    """A task as stored, finished or not. JSON fields are text."""
+
+    id: UUID
+    type: str
+    queue: str
+    payload: str
+    status: str
+    paused: bool
+    next_run_at: datetime | None
+    occurrence: datetime
+    slot: int
+    owner: str | None
+    version: int
+    retry_count: int
+    max_retries: int
+    backoff: str | None
+    timeout: float
+    schedule: str | None
+    overrun: str
+    misfire_grace: float | None
+    on_lost: str
+    priority: int
+    idempotency_key: str | None
+    tags: str
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    result: str | None
+    error: str | None
+
+
+class RunRow(NamedTuple):
+    """One ended attempt. JSON fields are text."""
+
+    task_id: UUID
+    token: int
+    occurrence: datetime
+    attempt: int
+    outcome: str
+    worker: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    recorded_at: datetime
+    error: str | None
+    result: str | None
+
+
+class Filter(NamedTuple):
+    """What a list asks for; None = any. `tag` is a JSON object of one member."""
+
+    status: str | None = None
+    type: str | None = None
+    queue: str | None = None
+    tag: str | None = None
+    due_before: datetime | None = None
+    due_after: datetime | None = None
+
+
+class Change(NamedTuple):
+    """What a patch sets; None = leave. `misfire_grace` is set if `set_misfire_grace`."""
+
+    due: datetime | None = None
+    payload: str | None = None
+    priority: int | None = None
+    max_retries: int | None = None
+    backoff: str | None = None
+    timeout: float | None = None
+    tags: str | None = None
+    set_misfire_grace: bool = False
+    misfire_grace: float | None = None
+
+
+class Waiting(NamedTuple):
+    """A task that waits (again), and who should hear of it."""
+
+    due: DueRow
+    slot_owner: str | None
+
+
+class Cancelled(NamedTuple):
+    """A cancelled task: if it ran, its worker is to be told."""
+
+    queue: str
+    token: int
+    was_running: bool
+
+
+class Rejected(Exception):  # noqa: N818 - rolls a transaction back, never seen by users
+    """Some submissions of an all-or-nothing batch were refused."""
+
+    def __init__(self, answers: list[Submitted]) -> None:
+        super().__init__("all or nothing")
+        self.answers = answers
+
+
+async def submit(
+    db: Database, tasks: Sequence[NewTask], now: datetime, keys_until: datetime
+) -> list[Submitted]:
+    """Insert tasks in one statement, in the order given; each stands for itself."""
+    return [Submitted(*row) for row in await db.fetch("submit", *_columns(tasks, now, keys_until))]
+
+
+async def submit_all(
+    db: Database, tasks: Sequence[NewTask], now: datetime, keys_until: datetime
+) -> list[Submitted]:
+    """Insert all of these tasks or, raising `Rejected`, none.
+
+    A known key with the same fingerprint is no reason to refuse.
+    """
+    columns = _columns(tasks, now, keys_until)
+    bodies = {task.id: task.fingerprint for task in tasks}
+
+    async def work(connection: Any) -> list[Submitted]:
+        async with connection.transaction():
+            rows = await connection.fetch(db.sql("submit"), *columns)
+            answers = [Submitted(*row) for row in rows]
+            for answer in answers:
+                repeated = answer.first_id not in (None, answer.id)
+                same = repeated and answer.fingerprint == bodies[answer.id]
+                if answer.slot is None and not same:
+                    raise Rejected(answers)
+            return answers
+
+    return await db.run(work)
+
+
+def _columns(tasks: Sequence[NewTask], now: datetime, keys_until: datetime) -> list[Any]:
+    return [*(list(column) for column in zip(*tasks, strict=True)), now, keys_until]
+
+
+async def get(db: Database, ids: Sequence[UUID]) -> dict[UUID, TaskRow]:
+    """These tasks by id, finished or not."""
+    return {row["id"]: TaskRow(*row) for row in await db.fetch("get", list(ids))}
+
+
+async def listing(db: Database, where: Filter, after: UUID | None, limit: int) -> list[TaskRow]:
+    """Newest first by id, after (older than) the id `after`."""
+    return [TaskRow(*row) for row in await db.fetch("list", after, *where, limit)]
+
+
+async def cancel(db: Database, task_id: UUID, now: datetime) -> Cancelled | None:
+    """Cancel a pending or running task; None if there is none by that id."""
+    rows = await db.fetch("cancel", task_id, now)
+    return Cancelled(*rows[0]) if rows else None
+
+
+async def patch(
+    db: Database, task_id: UUID, change: Change, if_version: int | None, now: datetime
+) -> Waiting | None:
+    """Change a pending task; None if it is not pending, or not at `if_version`."""
+    return _waiting(await db.fetch("patch", task_id, now, if_version, *change))
+
+
+async def retry(db: Database, task_id: UUID, now: datetime) -> Waiting | None:
+    """Make a failed task due now; None if there is no failed task by that id."""
+    return _waiting(await db.fetch("retry", task_id, now))
+
+
+def _waiting(rows: list[Any]) -> Waiting | None:
+    if not rows:
+        return None
+    row = rows[0]
+    due = DueRow(
+        row["id"], row["slot"], row["next_run_at"], row["version"], row["priority"], row["queue"]
+    )
+    return Waiting(due, row["slot_owner"])
+
+
+async def runs(
+    db: Database, task_id: UUID, after: tuple[int, datetime] | None, limit: int
+) -> list[RunRow]:
+    """The ended attempts of a task, newest first, after a (token, recorded_at)."""
+    token, recorded_at = after or (None, None)
+    return [RunRow(*row) for row in await db.fetch("runs", task_id, token, recorded_at, limit)]

@@ -1,0 +1,136 @@
+"""The worker's own key, and its id."""
+
+import asyncio
+import json
+import os
+import time
+
+import pytest
+from worker_rig import FakeNode, running, until
+
+from duly.nodes.worker import Context, Worker
+from duly.storage import keys
+
+
+async def test_a_worker_shows_that_it_lives_before_it_takes_a_task(node: FakeNode) -> None:
+    worker = Worker(node.url, queues=["a", "b"], concurrency=7, id="w1")
+    seen: list[bytes | None] = []
+
+    @worker.task("t")
+    async def handler(ctx: Context) -> None:
+        seen.append(await node.call("GET", keys.worker("w1")))
+
+    await node.dispatch("t", queue="a")
+    async with running(worker):
+        await node.wait_reports(1, "a")
+        ttl_ms = await node.call("PTTL", keys.worker("w1"))
+    assert seen[0] is not None
+    facts = json.loads(seen[0])
+    assert facts == {
+        "host": facts["host"],
+        "pid": os.getpid(),
+        "queues": ["a", "b"],
+        "concurrency": 7,
+        "running": 0,
+        "sdk": facts["sdk"],
+    }
+    assert facts["sdk"].startswith("duly-python/")
+    assert 0 < ttl_ms <= keys.LIVENESS_TTL_MS
+
+
+async def test_the_key_is_renewed_and_goes_at_a_clean_stop(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "LIVENESS_EVERY_S", 0.02)
+    worker = Worker(node.url, id="w1")
+    go_on = asyncio.Event()
+
+    @worker.task("t")
+    async def handler(ctx: Context) -> None:
+        await go_on.wait()
+
+    async def shows_one_running() -> bool:
+        value = await node.call("GET", keys.worker("w1"))
+        return value is not None and json.loads(value)["running"] == 1
+
+    async with running(worker):
+        await node.dispatch("t")
+        await until(shows_one_running)
+        await node.call("DEL", keys.worker("w1"))
+        await until(shows_one_running)
+        go_on.set()
+    assert await node.call("GET", keys.worker("w1")) is None
+
+
+async def test_a_blocked_event_loop_is_logged_once(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(keys, "LIVENESS_EVERY_S", 0.02)
+    monkeypatch.setattr("duly.nodes.worker.liveness.STALL_S", 0.1)
+    worker = Worker(node.url)
+
+    @worker.task("t")
+    async def handler(ctx: Context) -> None:
+        time.sleep(0.3)  # noqa: ASYNC251 - the point of the test
+
+    async with running(worker):
+        await node.dispatch("t")
+        await node.wait_reports(1)
+        await until(lambda: any("event loop was blocked" in m for m in caplog.messages))
+    assert len([m for m in caplog.messages if "event loop was blocked" in m]) == 1
+
+
+async def test_a_second_life_under_one_id_reports_what_the_first_left(
+    node: FakeNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    await node.call("XGROUP", "CREATE", keys.tasks("default"), "workers", "0", "MKSTREAM")
+    maybe = await node.dispatch("t", token=3)
+    never = await node.dispatch("t", token=4, confirm="1")
+    await node.call("XREADGROUP", "GROUP", "workers", "w1", "STREAMS", keys.tasks("default"), ">")
+    await node.call("SET", keys.worker("w1"), '{"pid":1}')
+    worker = Worker(node.url, id="w1")
+    ran: list[str] = []
+    worker.task("t")(lambda ctx: ran.append(ctx.id))
+    async with running(worker):
+        reports = {report.id: report for report in await node.wait_reports(2)}
+        await node.empty()
+    assert ran == []
+    assert (reports[maybe].outcome, reports[maybe].retry) == ("failed", "1")
+    assert (reports[never].outcome, reports[never].retry) == ("failed", "0")
+    assert reports[maybe].value["type"] == "worker_lost"
+    assert any("there is a worker of the same id" in message for message in caplog.messages)
+
+
+def test_ids_are_made_up_unless_given() -> None:
+    first, second = Worker("redis://h"), Worker("redis://h")
+    assert first.id == first.id
+    assert first.id != second.id
+    assert str(os.getpid()) in first.id
+    assert Worker("redis://h", id="w1").id == "w1"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"queues": "default"}, TypeError, "list of names"),
+        ({"queues": []}, ValueError, "at least one queue"),
+        ({"queues": ["a b"]}, ValueError, "queue 'a b'"),
+        ({"queues": [1]}, TypeError, "a queue is text"),
+        ({"concurrency": 0}, ValueError, "concurrency is 1 to"),
+        ({"id": "a{b}"}, ValueError, "worker id"),
+        ({"api": "localhost:8080"}, ValueError, "http://"),
+        ({"drain_timeout_s": -1}, ValueError, "drain_timeout_s"),
+    ],
+)
+def test_wrong_settings_are_named(
+    options: dict[str, object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        Worker("redis://h", **options)  # type: ignore[arg-type]  # the point of the test
+
+
+def test_a_wrong_url_and_a_wrong_type_are_named() -> None:
+    with pytest.raises(ValueError, match="redis_url"):
+        Worker("localhost")
+    with pytest.raises(ValueError, match="task type"):
+        Worker("redis://h").task("has space")

@@ -1,0 +1,172 @@
+"""A small HTTP API that follows the contract as far as the client's tests need it."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+Trouble = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
+"""Called before (or after) a request is served; may answer in its place."""
+
+
+def problem(
+    status: int, detail: str, headers: dict[str, str] | None = None, **more: Any
+) -> web.Response:
+    """Return an error as the contract has it."""
+    body = {"type": "about:blank", "title": "t", "status": status, "detail": detail, **more}
+    return web.Response(
+        status=status,
+        text=json.dumps(body),
+        content_type="application/problem+json",
+        headers=headers,
+    )
+
+
+class FakeApi:
+    """Keeps tasks in memory; `before` and `after` are lists of troubles, used up one by one."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, dict[str, Any]] = {}
+        self.keys: dict[str, str] = {}
+        self.requests: list[tuple[str, str, Any, dict[str, str]]] = []
+        self.connections: set[int] = set()
+        self.before: list[Trouble] = []
+        self.after: list[Trouble] = []
+        self.raw_payload: str | None = None
+        app = web.Application(middlewares=[self._watch])
+        app.router.add_post("/v1/tasks", self._submit)
+        app.router.add_post("/v1/tasks/batch", self._batch)
+        app.router.add_get("/v1/tasks", self._list)
+        app.router.add_get("/v1/tasks/{id}", self._get)
+        app.router.add_patch("/v1/tasks/{id}", self._patch)
+        app.router.add_post("/v1/tasks/{id}/cancel", self._cancel)
+        app.router.add_post("/v1/tasks/{id}/retry", self._retry)
+        app.router.add_get("/v1/tasks/{id}/runs", self._runs)
+        self.server = TestServer(app)
+
+    @property
+    def url(self) -> str:
+        """Base URL."""
+        return str(self.server.make_url(""))
+
+    @web.middleware
+    async def _watch(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        text = await request.text()
+        body = json.loads(text) if text else None
+        self.requests.append((request.method, request.path_qs, body, dict(request.headers)))
+        self.connections.add(id(request.transport))
+        if self.before:
+            answer = await self.before.pop(0)(request)
+            if answer is not None:
+                return answer
+        served = await handler(request)
+        if self.after:
+            answer = await self.after.pop(0)(request)
+            if answer is not None:
+                return answer
+        return served
+
+    def add(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Store a task as a submission does."""
+        task = {
+            "id": str(uuid.uuid4()),
+            "status": "pending",
+            "queue": "default",
+            "version": 1,
+            "payload": None,
+            "created_at": "2026-11-29T12:00:00.000001Z",
+            **body,
+        }
+        self.tasks[task["id"]] = task
+        return task
+
+    async def _submit(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        key = body.get("idempotency_key")
+        if key in self.keys:
+            return self._answer(self.tasks[self.keys[key]])
+        task = self.add(body)
+        if key:
+            self.keys[key] = task["id"]
+        return self._answer(task, 201)
+
+    async def _batch(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        return self._json({"ids": [self.add(task)["id"] for task in body["tasks"]]}, 201)
+
+    async def _list(self, request: web.Request) -> web.Response:
+        found = list(reversed(self.tasks.values()))
+        if status := request.query.get("status"):
+            found = [task for task in found if task["status"] == status]
+        return self._page(request, found)
+
+    async def _get(self, request: web.Request) -> web.Response:
+        task = self.tasks.get(request.match_info["id"])
+        return problem(404, "no such task") if task is None else self._answer(task)
+
+    async def _patch(self, request: web.Request) -> web.Response:
+        task = self.tasks[request.match_info["id"]]
+        wanted = request.headers.get("If-Match")
+        if wanted not in (None, f'"{task["version"]}"'):
+            return problem(412, "the task has changed")
+        task |= await request.json()
+        task["version"] += 1
+        return self._answer(task)
+
+    async def _cancel(self, request: web.Request) -> web.Response:
+        task = self.tasks[request.match_info["id"]]
+        if task["status"] == "cancelled":
+            return problem(409, "the task has finished")
+        task["status"] = "cancelled"
+        return self._answer(task)
+
+    async def _retry(self, request: web.Request) -> web.Response:
+        task = self.tasks[request.match_info["id"]]
+        task["status"] = "pending"
+        return self._answer(task)
+
+    async def _runs(self, request: web.Request) -> web.Response:
+        task_id = request.match_info["id"]
+        runs = [
+            {"task_id": task_id, "outcome": "failed", "attempt": n, "token": n, "error": {"n": n}}
+            for n in range(250, 0, -1)
+        ]
+        return self._page(request, runs)
+
+    def _page(self, request: web.Request, found: list[dict[str, Any]]) -> web.Response:
+        start, size = int(request.query.get("cursor", "0")), int(request.query["limit"])
+        more = start + size < len(found)
+        cursor = str(start + size) if more else None
+        return self._json({"items": found[start : start + size], "next_cursor": cursor})
+
+    def _answer(self, task: dict[str, Any], status: int = 200) -> web.Response:
+        if self.raw_payload is None:
+            return self._json(task, status)
+        text = json.dumps({**task, "payload": "@"}).replace('"@"', self.raw_payload)
+        return web.Response(status=status, text=text, content_type="application/json")
+
+    def _json(self, body: Any, status: int = 200) -> web.Response:
+        return web.Response(status=status, text=json.dumps(body), content_type="application/json")
+
+
+async def hang_up(request: web.Request) -> None:
+    """Cut the connection: the answer is lost."""
+    assert request.transport is not None
+    request.transport.abort()
+    await asyncio.sleep(0)
+
+
+def refuse(status: int, **headers: str) -> Trouble:
+    """Answer with an error instead."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return problem(status, "not now", named)
+
+    return answer
