@@ -1,0 +1,15 @@
+"""The actors of a node, each the only one to touch its state. Data flow in reading order:
+
+    clock       measures the cluster's clock against PostgreSQL
+    upkeep      partitions, retention, leftovers
+    leases      holds slots: leases in Redis, epochs in PostgreSQL
+    submitter   joins submissions that arrive together into one insert
+    prefetcher  reads what falls due in this node's slots, page by page
+    listener    hears of near tasks that other nodes accepted
+    ticker      owns the timing wheel
+    dispatcher  claims what is due and publishes it, never more than the workers will soon fetch
+    recorder    records what became of each attempt
+    reaper      finds attempts that nobody will report
+
+messages.py has every message, context.py what each actor is given, runtime/ the machinery below.
+"""

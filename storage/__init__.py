@@ -1,18 +1,18 @@
 """Everything that outlives a process: PostgreSQL, the truth, and Redis, the conveyor.
 
-    errors      what can go wrong with a store
-    database    pools, bounded and never-cancelled statements
-    queries     sql/*.sql by name: no SQL anywhere else
-    migrate     migrations/*.sql, safe when several nodes start at once
-    ids         time-ordered task ids
-    tasks       what clients do: submit, get, list, cancel, patch, retry
-    claims      the fenced writes: claim, start, complete, settle
-    slots       who owns what, and what an owner reads
-    upkeep      the server's clock, partitions, retention
-    keys        every Redis key
-    scripts     lua/*.lua by name
-    redis       clients with time limits
-    leases      slot leases
-    streams     the nodes' side of the conveyor
-    conveyor    the workers' side of the conveyor
+errors      what can go wrong with a store
+database    pools, bounded and never-cancelled statements
+queries     sql/*.sql by name: no SQL anywhere else
+migrate     migrations/*.sql, safe when several nodes start at once
+ids         time-ordered task ids
+tasks       what clients do: submit, get, list, cancel, patch, retry
+claims      the fenced writes: claim, start, complete, settle
+slots       who owns what, and what an owner reads
+upkeep      the server's clock, partitions, retention
+keys        every Redis key
+scripts     lua/*.lua by name
+redis       clients with time limits
+leases      slot leases
+streams     the nodes' side of the conveyor
+conveyor    the workers' side of the conveyor
 """

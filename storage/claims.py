@@ -105,7 +105,7 @@ async def claim(
     texts = await payloads(db, large) if large else {}
     # A large payload's task may have been cancelled in between: then there is nothing to publish.
     tasks = [
-        Claimed(*row[:8], texts[row[0]] if row[8] is None else row[8])
+        Claimed(*row) if row[8] is not None else Claimed(*row[:8], texts[row[0]])  # type: ignore[call-arg]
         for row in found
         if row[8] is not None or row[0] in texts
     ]
@@ -119,9 +119,7 @@ async def payloads(db: Database, ids: Sequence[UUID]) -> dict[UUID, str]:
 
 async def claimed_by(db: Database, owner: str, entries: Sequence[DueRow]) -> list[Claimed]:
     """After a claim in doubt: what of it is ours."""
-    rows = await db.fetch(
-        "claimed", [e.id for e in entries], [e.version for e in entries], owner
-    )
+    rows = await db.fetch("claimed", [e.id for e in entries], [e.version for e in entries], owner)
     return [Claimed(*row) for row in rows]
 
 
@@ -144,8 +142,8 @@ async def start(
     return bool(await db.fetch("start", task_id, token, start_id, worker, now))
 
 
-async def complete(db: Database, reports: Sequence[Ended], now: datetime) -> set[UUID]:
-    """Record successes of one-off tasks; answers the ids that were recorded."""
+async def complete(db: Database, reports: Sequence[Ended], now: datetime) -> set[tuple[UUID, int]]:
+    """Record successes of one-off tasks; answers the (id, token) that were recorded."""
     rows = await db.fetch(
         "complete",
         [r.id for r in reports],
@@ -156,7 +154,7 @@ async def complete(db: Database, reports: Sequence[Ended], now: datetime) -> set
         [r.result for r in reports],
         now,
     )
-    return {row["id"] for row in rows}
+    return {(row["id"], row["version"]) for row in rows}
 
 
 async def attempts(db: Database, pairs: Sequence[tuple[UUID, int]]) -> dict[UUID, Attempt]:
@@ -186,7 +184,11 @@ async def settle(db: Database, decisions: Sequence[Settlement], now: datetime) -
             None
             if row["next_run_at"] is None
             else DueRow(
-                row["id"], row["slot"], row["next_run_at"], row["version"], row["priority"],
+                row["id"],
+                row["slot"],
+                row["next_run_at"],
+                row["version"],
+                row["priority"],
                 row["queue"],
             ),
             row["slot_owner"],

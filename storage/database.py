@@ -34,12 +34,9 @@ _TRANSIENT = (
     asyncpg.SerializationError,
     asyncpg.OutOfMemoryError,
     asyncpg.DiskFullError,
-    asyncpg.InterfaceError,
     OSError,
     TimeoutError,
 )
-# After these the connection is of no more use: the server is going, or is no longer the writer.
-_POISONED = (asyncpg.ReadOnlySQLTransactionError, asyncpg.InterfaceError)
 
 
 class Database:
@@ -131,14 +128,17 @@ class Database:
     async def _run(self, work: Callable[[Any], Awaitable[T]]) -> T:
         try:
             connection = await self._pool.acquire(timeout=self._acquire_timeout_s)
-        except _TRANSIENT as error:
+        except (*_TRANSIENT, asyncpg.InterfaceError) as error:
             raise StoreUnavailableError(f"no connection to PostgreSQL: {_text(error)}") from error
         try:
             return await self._bounded(connection, work)
-        except _POISONED as error:
-            connection.terminate()
+        except asyncpg.InterfaceError as error:
+            if not connection.is_closed():
+                raise  # our own mistake, such as a value that does not fit its parameter
             raise StoreUnavailableError(f"PostgreSQL: {_text(error)}", in_doubt=True) from error
         except _TRANSIENT as error:
+            if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+                connection.terminate()  # no longer the writer: the next one may be elsewhere
             raise StoreUnavailableError(f"PostgreSQL: {_text(error)}", in_doubt=True) from error
         finally:
             await self._pool.release(connection)

@@ -1,9 +1,9 @@
 """What can go wrong with a store.
 
-    StoreError
-    ├── StoreUnavailableError   no connection, or no answer within its limit; `in_doubt` if the
-    │                           statement may have taken effect
-    └── MigrationError          the schema is not what this version needs
+StoreError
+├── StoreUnavailableError   no connection, or no answer within its limit; `in_doubt` if the
+│                           statement may have taken effect
+└── MigrationError          the schema is not what this version needs
 """
 
 

@@ -34,10 +34,11 @@ class Migration:
 
 def migrations() -> list[Migration]:
     """Every migration that this version brings, in order."""
-    found = []
-    for path in files("duly.storage.migrations").iterdir():
-        if match := _NAME.match(path.name):
-            found.append(Migration(int(match[1]), path.name, path.read_text()))
+    found = (
+        Migration(int(match[1]), path.name, path.read_text())
+        for path in files("duly.storage.migrations").iterdir()
+        if (match := _NAME.match(path.name))
+    )
     return sorted(found, key=lambda m: m.version)
 
 

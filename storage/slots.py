@@ -40,9 +40,7 @@ class RunningRow(NamedTuple):
     owner: str
 
 
-async def take(
-    db: Database, slots: Sequence[int], owner: str, now: datetime
-) -> dict[int, int]:
+async def take(db: Database, slots: Sequence[int], owner: str, now: datetime) -> dict[int, int]:
     """Raise the epochs of `slots` for their new owner; answers slot -> epoch."""
     rows = await db.fetch("take_slots", list(slots), owner, now)
     return {row["slot"]: row["epoch"] for row in rows}

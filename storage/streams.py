@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 
 from duly.storage import keys
 from duly.storage.claims import Claimed
-from duly.storage.redis import Scripts, call, connect
+from duly.storage.redis import Scripts, Word, call, connect
 
 REPORTS_PAGE = 500
 
@@ -82,13 +82,13 @@ class Streams:
         """Put claimed tasks of one queue into its stream; harmless if some are there already."""
         if queue not in self._announced:
             await self.announce(queue)
-        words: list[str | int | float] = [keys.WORKERS_GROUP]
+        words: list[Word] = [keys.WORKERS_GROUP]
         for task in tasks:
             due_ms = round(task.occurrence.timestamp() * 1_000_000) / 1000
-            words += (
+            words += [
                 str(task.id), task.token, task.type, task.payload, f"{due_ms:.3f}",
                 task.retry_count + 1, task.timeout, queue, int(task.on_lost == "fail"),
-            )  # fmt: skip
+            ]  # fmt: skip
         _, entries, delivered = await self._scripts.run("publish", _queue_keys(queue), words)
         return await self._backlog(queue, entries, delivered)
 
@@ -227,9 +227,7 @@ class Streams:
     async def _is_alive(self, worker_id: str) -> bool:
         return bool(await self._command("EXISTS", keys.worker(worker_id)))
 
-    async def held_by(
-        self, queue: str, consumer: str, min_idle_ms: int, limit: int
-    ) -> list[Held]:
+    async def held_by(self, queue: str, consumer: str, min_idle_ms: int, limit: int) -> list[Held]:
         """Entries that a consumer has had for at least `min_idle_ms`, the oldest first."""
         rows = await self._command(
             "XPENDING", keys.tasks(queue), keys.WORKERS_GROUP, "IDLE", min_idle_ms, "-", "+",

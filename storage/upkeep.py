@@ -29,9 +29,7 @@ async def server_time(db: Database) -> ServerTime:
 
 async def make_partitions(db: Database, today: date) -> None:
     """Make the day partitions from yesterday to `DAYS_AHEAD` days from now."""
-    await db.fetch(
-        "make_partitions", today - timedelta(days=1), today + timedelta(days=DAYS_AHEAD)
-    )
+    await db.fetch("make_partitions", today - timedelta(days=1), today + timedelta(days=DAYS_AHEAD))
 
 
 async def drop_partitions(db: Database, cutoff: datetime) -> int:

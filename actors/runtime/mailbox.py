@@ -1,14 +1,23 @@
 """A bounded mailbox, which belongs to a place in the tree rather than to one actor instance.
 
-What was received and not yet marked `handled()` is handed out again, first and in order. So a
-message is not lost when its actor is cancelled between receiving and handling: the instance that
-takes its place gets it.
+A message is in one of two parts:
+
+    send, offer ──▶ waiting (at most `size`) ──receive──▶ received ──handled──▶ gone
+                          ▲                                  │
+                          └──────────── put back ────────────┘
+
+What was received and not marked `handled()` is handed out again, first and in order, by the next
+receive. So no message is lost when a receiver is cancelled, be it at the very moment of receiving
+(as happens with a memory channel, whose item is already on its way to a task that will not take
+it): the actor instance that comes after gets it.
 """
 
 from collections import deque
 from typing import Generic, TypeVar
 
 import anyio
+
+from duly.actors.runtime.reply import fail_reply
 
 M = TypeVar("M")
 
@@ -18,71 +27,151 @@ class MailboxClosedError(Exception):
 
 
 class Mailbox(Generic[M]):
-    """At most `size` waiting messages, any number of senders, one receiver at a time."""
+    """At most `size` (1 or more) waiting messages, any number of senders, one receiver at a time.
+
+    What has been received makes room for others: a mailbox of size 1 takes a new wake-up while the
+    actor works on the last one. Put back, it may exceed `size` for a while.
+    """
 
     def __init__(self, name: str, size: int) -> None:
-        assert size >= 1
+        if size < 1:
+            raise ValueError(f"mailbox {name}: size must be 1 or more, not {size}")
         self.name = name
         self.size = size
-        self.closed = False
+        self._closed = False
         self._waiting: deque[M] = deque()
-        self._taken: list[M] = []
-        self._arrived = anyio.Event()
-        self._space = anyio.Event()
+        self._received: list[M] = []
+        self._senders: deque[anyio.Event] = deque()
+        self._promised = 0  # room of senders that were let in and have not run yet
+        self._arrival: anyio.Event | None = None
 
     @property
     def depth(self) -> int:
-        """Messages that wait or are being handled."""
-        return len(self._waiting) + len(self._taken)
+        """Messages that wait or are being handled: 0 means that all is done."""
+        return len(self._waiting) + len(self._received)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    # Senders
 
     async def send(self, message: M) -> None:
-        """Put a message in, waiting while the mailbox is full (back-pressure).
+        """Put a message in, waiting in line while the mailbox is full (back-pressure).
 
-        Raises `MailboxClosedError` once it is closed.
+        A send that is cancelled has put nothing in. Does not yield if there is room.
+        Raises `MailboxClosedError` once the mailbox is closed.
         """
-        while not self.offer(message):
-            if self.closed:
-                raise MailboxClosedError(self.name)
-            space = self._space
-            await space.wait()
+        if not self._closed and self._room() < 1:
+            await self._wait_in_line()
+        if self._closed:
+            raise MailboxClosedError(f"mailbox {self.name} is closed")
+        self._accept(message)
 
     def offer(self, message: M) -> bool:
-        """Put a message in if there is room now; never waits."""
-        if self.closed or len(self._waiting) >= self.size:
+        """Put a message in if there is room now; never waits. False when full or closed."""
+        if self._closed or self._room() < 1:
             return False
-        self._waiting.append(message)
-        self._arrived.set()
+        self._accept(message)
         return True
 
+    def close(self) -> None:
+        """Refuse new messages, also of senders in line; what is in can still be received."""
+        self._closed = True
+        while self._senders:
+            self._let_in()
+        self._tell_receiver()
+
+    def _room(self) -> int:
+        return self.size - len(self._waiting) - self._promised
+
+    def _accept(self, message: M) -> None:
+        self._waiting.append(message)
+        self._tell_receiver()
+
+    async def _wait_in_line(self) -> None:
+        turn = anyio.Event()
+        self._senders.append(turn)
+        try:
+            await turn.wait()
+        except BaseException:
+            if turn.is_set():  # cancelled when its turn had come: the next one's
+                self._promised -= 1
+                self._fill_room()
+            else:
+                self._senders.remove(turn)
+            raise
+        self._promised -= 1
+
+    def _fill_room(self) -> None:
+        while self._senders and self._room() > 0:
+            self._let_in()
+
+    def _let_in(self) -> None:
+        self._promised += 1
+        self._senders.popleft().set()
+
+    # The receiver
+
     async def receive(self) -> M:
-        """The next message. Raises `MailboxClosedError` when closed and empty."""
+        """Return the next message; see `receive_batch`."""
         return (await self.receive_batch(1))[0]
 
     async def receive_batch(self, limit: int) -> list[M]:
-        """Wait for one message, then take what is there, `limit` at most.
+        """Wait for one message, then take what is there, `limit` (1 or more) at most.
 
-        What an earlier receiver did not finish comes first, alone.
+        Does not yield to other tasks if a message is there.
+        Raises `MailboxClosedError` when closed and empty.
         """
-        assert limit >= 1
-        while not self._taken and not self._waiting:
-            if self.closed:
-                raise MailboxClosedError(self.name)
-            self._arrived = anyio.Event()
-            await self._arrived.wait()
-        # No await between taking and returning: a cancelled receiver has taken nothing.
-        if self._taken:
-            return self._taken[:limit]
-        self._taken = [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
-        self._space.set()
-        self._space = anyio.Event()
-        return list(self._taken)
+        if limit < 1:
+            raise ValueError(f"mailbox {self.name}: limit must be 1 or more, not {limit}")
+        self.put_back()
+        while not self._waiting:
+            if self._closed:
+                raise MailboxClosedError(f"mailbox {self.name} is closed and empty")
+            await self._wait_for_arrival()
+        # No await from here on: a receiver that is cancelled has taken nothing.
+        count = min(limit, len(self._waiting))
+        self._received = [self._waiting.popleft() for _ in range(count)]
+        self._fill_room()
+        return list(self._received)
 
-    def handled(self, count: int | None = None) -> None:
-        """The first `count` received messages (default: all) are done with."""
-        del self._taken[:count]
+    def handled(self) -> None:
+        """What the last receive returned is done with."""
+        self._received = []
 
-    def close(self) -> None:
-        """Refuse new messages; those that are in can still be received."""
-        self.closed = True
-        self._arrived.set()
-        self._space.set()
+    def put_back(self) -> None:
+        """What was received and not handled waits again, before all others."""
+        self._waiting.extendleft(reversed(self._received))
+        self._received = []
+
+    async def _wait_for_arrival(self) -> None:
+        if self._arrival is not None:
+            raise RuntimeError(f"mailbox {self.name} has two receivers")
+        self._arrival = anyio.Event()
+        try:
+            await self._arrival.wait()
+        finally:
+            self._arrival = None
+
+    def _tell_receiver(self) -> None:
+        if self._arrival is not None:
+            self._arrival.set()
+
+    # The supervisor
+
+    def drop_received(self, error: Exception) -> int:
+        """Drop what was received and not handled, failing its replies; returns how many."""
+        dropped, self._received = self._received, []
+        for message in dropped:
+            fail_reply(message, error)
+        return len(dropped)
+
+    def drop_all(self, error: Exception) -> int:
+        """Drop every message, failing its reply; returns how many."""
+        self.put_back()
+        self._received = list(self._waiting)
+        self._waiting.clear()
+        self._fill_room()
+        return self.drop_received(error)

@@ -1,25 +1,27 @@
 """Supervision, after Erlang/OTP: start in order, restart what crashes, stop in reverse.
 
 A crashed child is replaced by a new instance, after a short pause with jitter. By strategy, others
-restart with it: none (`one_for_one`), those started after it (`rest_for_one`), or all
-(`one_for_all`). More than `max_restarts` within `within_s` seconds, and the supervisor fails
-itself: something is wrong that a restart does not mend.
+restart with it: none (`one_for_one`), those after it (`rest_for_one`), or all (`one_for_all`).
+More than `max_restarts` within `within_s` seconds, and the supervisor fails itself: something is
+wrong that a restart does not mend.
+
+One task takes every decision (`_settle`). Whatever happens, a crash or a stop, cuts it short
+wherever it waits, and it begins anew from what it then finds: so there is nothing to keep in step.
 """
 
 import logging
+import math
 import random
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import anyio
 import anyio.abc
 
-from duly.actors.runtime.actor import ActorReturnedError, Runnable
-
-__all__ = ["ActorReturnedError", "Child", "ChildState", "Supervisor", "TooManyRestartsError"]
+from duly.actors.runtime.child import Child, ChildState, Place
+from duly.actors.runtime.mailbox import MailboxClosedError
+from duly.actors.runtime.reply import ActorCrashedError
 
 log = logging.getLogger("duly.actors")
 Strategy = Literal["one_for_one", "rest_for_one", "one_for_all"]
@@ -32,45 +34,18 @@ class TooManyRestartsError(Exception):
     """A supervisor's children crashed too often within its period."""
 
 
-@dataclass
-class Child:
-    """A place in the tree. `factory` makes a fresh instance for each (re)start.
-
-    `grace_s`: how long an ordered stop waits for it before it is cancelled.
-    """
-
-    name: str
-    factory: Callable[[], Runnable]
-    grace_s: float = 5.0
-
-
-class ChildState(NamedTuple):
-    """What `Supervisor.statistics` tells of one child."""
-
-    name: str
-    state: Literal["waiting", "starting", "running", "stopped", "crashed"]
-    restarts: int
-    last_error: str | None
-
-
-@dataclass
-class _Place:
-    child: Child
-    restarts: int = 0
-    instance: Runnable | None = None
-    error: Exception | None = None
-    last_error: str | None = None
-    ready: anyio.Event = field(default_factory=anyio.Event)
-    done: anyio.Event = field(default_factory=anyio.Event)
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-
-    @property
-    def alive(self) -> bool:
-        return self.instance is not None and not self.done.is_set()
+class ActorReturnedError(Exception):
+    """A child's work ended though nobody had asked it to stop: that counts as a crash."""
 
 
 class Supervisor:
-    """Looks after `children`; is itself something that a supervisor can look after."""
+    """Looks after `children`; is itself something that a supervisor can look after. Lives once.
+
+    `stop_grace_s`: seconds for each child's ordered stop, unless it has a `grace_s` of its own.
+    `monotonic`: the clock of the restart period, in seconds (default: the event loop's).
+    """
+
+    mailbox: None = None
 
     def __init__(
         self,
@@ -80,140 +55,174 @@ class Supervisor:
         strategy: Strategy = "one_for_one",
         max_restarts: int = 5,
         within_s: float = 30.0,
-        monotonic: Callable[[], float] = time.monotonic,
+        stop_grace_s: float = 5.0,
+        monotonic: Callable[[], float] = anyio.current_time,
     ) -> None:
         self.name = name
-        self._places = [_Place(child) for child in children]
+        self._places = [Place(child) for child in children]
         self._strategy = strategy
         self._max_restarts = max_restarts
         self._within_s = within_s
+        self._stop_grace_s = stop_grace_s
         self._monotonic = monotonic
         self._crashes: deque[float] = deque()
-        self._stop = anyio.Event()
-        self._changed = anyio.Event()
+        self._pause_is_due = False
+        self._stop_requested = False
+        self._failure: TooManyRestartsError | None = None
+        self._served = False
+        self._settling = anyio.CancelScope()
 
     def request_stop(self) -> None:
-        """Begin an ordered stop. May be called before the start, twice, and from any task."""
-        self._stop.set()
-        self._changed.set()
+        """Begin an ordered stop; `serve` returns when it is done.
+
+        Returns at once. May be called before the start, twice, and by any task of the loop.
+        """
+        self._stop_requested = True
+        self._settling.cancel()
 
     def statistics(self) -> list[ChildState]:
-        """The state of each child."""
-        return [_state(place) for place in self._places]
+        """State of each child in order, each supervisor's own children after it."""
+        states = []
+        for place in self._places:
+            states.append(place.state())
+            if isinstance(place.instance, Supervisor):
+                inner = place.instance.statistics()
+                states += [one._replace(name=f"{place.child.name}/{one.name}") for one in inner]
+        return states
 
     async def serve(self, ready: anyio.Event) -> None:
-        """Run until stopped.
+        """Run until stopped; set `ready` when every child has started.
 
+        Cancelled, it leaves nothing running. A stop during the start cuts the start short.
         Raises `TooManyRestartsError`, with the last crash as its cause.
         """
+        if self._served:
+            raise RuntimeError(f"supervisor {self.name} was served before: make a new one")
+        self._served = True
         async with anyio.create_task_group() as tasks:
-            try:
-                await self._keep_running(tasks, ready)
-            finally:
-                # On the way out for whatever reason nothing is left running.
-                with anyio.CancelScope(shield=True):
-                    await self._stop_all()
+            while not self._stop_requested and self._failure is None:
+                with anyio.CancelScope() as self._settling:
+                    await self._settle(tasks, ready)
+            for place in reversed(self._places):
+                await (place.cancel() if self._failure is not None else self._stop(place))
+        if self._failure is not None:
+            raise self._failure
 
-    async def _keep_running(self, tasks: anyio.abc.TaskGroup, ready: anyio.Event) -> None:
-        pending = list(self._places)
-        while not self._stop.is_set():
-            self._changed = anyio.Event()
-            crashed = next((p for p in self._places if p.error is not None), None)
-            if crashed is not None:
-                pending = await self._after_crash(crashed, pending)
-            elif pending:
-                await self._start(tasks, pending[0])
-                if pending[0].error is None:
-                    pending.pop(0)
-            else:
-                ready.set()
-                await self._changed.wait()
+    # Starting and restarting
 
-    async def _start(self, tasks: anyio.abc.TaskGroup, place: _Place) -> None:
-        place.instance = place.child.factory()
-        place.ready, place.done = anyio.Event(), anyio.Event()
-        place.scope, place.error = anyio.CancelScope(), None
-        tasks.start_soon(self._run, place, place.instance, name=place.child.name)
-        async with anyio.create_task_group() as waiting:
-            for event in (place.ready, place.done, self._stop):
-                waiting.start_soon(_wait_then_cancel, event, waiting.cancel_scope)
+    async def _settle(self, tasks: anyio.abc.TaskGroup, ready: anyio.Event) -> None:
+        """Bring up what is down, in order, then wait; cut short by a crash or a stop."""
+        for place in reversed(self._to_take_down()):
+            await place.cancel()
+        if self._pause_is_due:
+            await anyio.sleep(self._pause_s())
+            self._pause_is_due = False
+        for place in self._places:
+            if not place.alive:
+                place.begin()
+                tasks.start_soon(self._run, place, name=f"{self.name}/{place.child.name}")
+            # Once up, children of one_for_one need not wait for each other.
+            if self._strategy != "one_for_one" or not ready.is_set():
+                await place.ready.wait()
+        ready.set()
+        await anyio.sleep_forever()
 
-    async def _run(self, place: _Place, instance: Runnable) -> None:
+    def _to_take_down(self) -> list[Place]:
+        """What restarts together with the first child that is down; empty if none is."""
+        if self._strategy == "one_for_one":
+            return []
+        down = [place.alive for place in self._places] + [False]
+        first = down.index(False)
+        if self._strategy == "one_for_all" and first < len(self._places):
+            first = 0
+        return self._places[first:]
+
+    def _pause_s(self) -> float:
+        doublings = min(len(self._crashes), 10) - 1
+        return min(_PAUSE_MAX_S, _PAUSE_S * 2.0**doublings) * random.uniform(0.5, 1.0)
+
+    # One child's life
+
+    async def _run(self, place: Place) -> None:
         try:
             with place.scope:
-                await instance.serve(place.ready)
-                if not self._stop.is_set():
-                    raise ActorReturnedError(f"{place.child.name} returned")
-        except Exception as error:
-            place.error = error
-            place.last_error = f"{type(error).__name__}: {error}"
-            log.error("%s/%s crashed", self.name, place.child.name, exc_info=error)
+                place.instance = place.child.factory()
+                await place.instance.serve(place.ready)
+                if not place.stopping:
+                    raise ActorReturnedError(f"{self.name}/{place.child.name} returned")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is a crash
+            self._crashed(place, error)
+        except anyio.get_cancelled_exc_class() as error:
+            if _is_cancelled():
+                raise  # with the whole tree
+            # Nobody cancelled this task: something it waited for was, under its feet.
+            self._crashed(place, error)
         finally:
-            place.done.set()
-            self._changed.set()
+            place.end()
 
-    async def _after_crash(self, crashed: _Place, pending: list[_Place]) -> list[_Place]:
-        """Count, stop the dependents, pause; answers what is to be started, in order."""
-        error = crashed.error
+    def _crashed(self, place: Place, error: BaseException) -> None:
+        name = f"{self.name}/{place.child.name}"
+        place.crashed = True
+        place.last_error = _describe(error)
+        cancelled = place.scope.cancel_called or _is_cancelled()
+        dropped = 0
+        if place.mailbox is not None and not cancelled:
+            dropped = place.mailbox.drop_received(ActorCrashedError(f"{name}: {place.last_error}"))
+        ordered = cancelled or self._stop_requested
+        log.error(
+            "%s crashed%s; messages dropped: %d",
+            name,
+            " while stopping" if ordered else "",
+            dropped,
+            # The crashes behind too many restarts have been logged, each with its traceback.
+            exc_info=None if isinstance(error, TooManyRestartsError) else error,
+        )
+        if ordered or self._failure is not None:
+            return
+        self._count(place, error)
+        self._pause_is_due = True
+        self._settling.cancel()
+
+    def _count(self, place: Place, error: BaseException) -> None:
         now = self._monotonic()
         self._crashes.append(now)
-        while self._crashes[0] < now - self._within_s:
+        while self._crashes[0] <= now - self._within_s:
             self._crashes.popleft()
         if len(self._crashes) > self._max_restarts:
-            raise TooManyRestartsError(
+            self._failure = TooManyRestartsError(
                 f"{self.name}: {len(self._crashes)} crashes within {self._within_s:g} s, "
-                f"the last one of {crashed.child.name}"
-            ) from error
-        crashed.error = None
-        crashed.restarts += 1
-        affected = self._affected(crashed)
-        for place in reversed(affected):
-            if place.alive:
-                place.scope.cancel()
+                f"the last one of {place.child.name}: {place.last_error}"
+            )
+            self._failure.__cause__ = error
+
+    # Stopping
+
+    async def _stop(self, place: Place) -> None:
+        name = f"{self.name}/{place.child.name}"
+        place.stopping = True
+        nested = isinstance(place.instance, Supervisor)
+        # What has not started has nothing to finish; but a supervisor may have started in part.
+        if place.alive and place.instance is not None and (place.ready.is_set() or nested):
+            own_s = place.child.grace_s
+            grace_s = self._stop_grace_s if own_s is None else own_s
+            place.instance.request_stop()
+            with anyio.move_on_after(math.inf if nested else grace_s):
                 await place.done.wait()
-        pause_s = min(_PAUSE_MAX_S, _PAUSE_S * 2 ** (len(self._crashes) - 1))
-        with anyio.move_on_after(pause_s * random.uniform(0.5, 1.5)):
-            await self._stop.wait()
-        again = {id(place) for place in (*affected, *pending)}
-        return [place for place in self._places if id(place) in again]
-
-    def _affected(self, crashed: _Place) -> list[_Place]:
-        at = self._places.index(crashed)
-        if self._strategy == "one_for_one":
-            return [crashed]
-        return self._places[at:] if self._strategy == "rest_for_one" else list(self._places)
-
-    async def _stop_all(self) -> None:
-        for place in reversed(self._places):
-            if not place.alive or place.instance is None:
-                continue
-            if self._stop.is_set():
-                place.instance.request_stop()
-                with anyio.move_on_after(place.child.grace_s):
-                    await place.done.wait()
-                if not place.done.is_set():
-                    log.warning(
-                        "%s/%s did not stop within %g s: cancelled",
-                        self.name,
-                        place.child.name,
-                        place.child.grace_s,
-                    )
-            place.scope.cancel()
-            await place.done.wait()
+            if place.alive:
+                log.warning("%s did not stop within %g s: cancelled", name, grace_s)
+        await place.cancel()
+        if place.mailbox is not None:
+            place.mailbox.close()
+            orphans = place.mailbox.drop_all(MailboxClosedError(f"{name} has stopped"))
+            if orphans:
+                log.warning("%s stopped; messages left unhandled: %d", name, orphans)
 
 
-async def _wait_then_cancel(event: anyio.Event, scope: anyio.CancelScope) -> None:
-    await event.wait()
-    scope.cancel()
+def _is_cancelled() -> bool:
+    return anyio.current_effective_deadline() == -math.inf
 
 
-def _state(place: _Place) -> ChildState:
-    if place.instance is None:
-        state = "waiting"
-    elif place.error is not None:
-        state = "crashed"
-    elif place.done.is_set():
-        state = "stopped"
-    else:
-        state = "running" if place.ready.is_set() else "starting"
-    return ChildState(place.child.name, state, place.restarts, place.last_error)  # type: ignore[arg-type]
+def _describe(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"

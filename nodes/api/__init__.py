@@ -1,0 +1,16 @@
+"""The HTTP API of a node (design, section 6).
+
+app         the application: routes, middleware, limits
+problems    errors as application/problem+json
+bodies      reading and decoding request bodies
+json_guard  what JSON the store can hold exactly
+wire        request and reply shapes
+submissions a checked body becomes a task
+changes     a checked body becomes a change
+views       rows become JSON
+queries     query strings
+tasks       handlers: submit, get, list, patch, cancel, retry, runs
+workers     handlers: start, report
+health      handlers: healthz, readyz
+openapi     the description of all this
+"""

@@ -1,0 +1,13 @@
+"""The duly command. Each file has the sub-commands of one kind.
+
+parser    the command line itself
+serve     node, worker, migrate
+up        up: embedded servers, nodes and a worker
+demo      demo: up, with sample tasks
+children  processes that up looks after
+tasks     submit, get, list, cancel, retry, runs
+"""
+
+from duly.nodes.cli.parser import main
+
+__all__ = ["main"]

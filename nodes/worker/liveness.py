@@ -45,6 +45,7 @@ class Liveness:
             "sdk": sdk,
         }
         self._running = running
+        self._shown = False
         self._closing = asyncio.Event()
 
     async def first(self) -> None:
@@ -53,12 +54,13 @@ class Liveness:
         Raises one of `TROUBLE`.
         """
         seen = await self._conveyor.seen()
-        if seen is not None:
+        if seen is not None and not self._shown:
             log.warning(
                 "there is a worker of the same id, or it died within the last %d s: %s",
                 keys.LIVENESS_TTL_MS // 1000,
                 seen.decode(errors="replace"),
             )
+        self._shown = True  # from here on the key may be our own
         await self.beat()
 
     async def beat(self) -> None:

@@ -102,6 +102,10 @@ class Reader:
             else:
                 patience.worked()
                 await self._begin(found)
+        try:
+            await self._audit()  # gives back what the last read may have left unseen
+        except (GroupMissingError, *TROUBLE) as error:
+            log.debug("cannot look for unseen entries: %s", error)
 
     def close(self) -> None:
         """End `run` after what is under way: an answer cut off might hold entries."""

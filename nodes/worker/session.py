@@ -22,7 +22,7 @@ from duly.nodes.worker.reader import Reader
 from duly.nodes.worker.reporter import Reporter
 from duly.nodes.worker.runner import Runner
 from duly.nodes.worker.starts import Starts
-from duly.storage.conveyor import TROUBLE, Conveyor
+from duly.storage.conveyor import TROUBLE, Conveyor, GroupMissingError
 
 log = logging.getLogger("duly.worker")
 
@@ -109,7 +109,7 @@ class Session:
             try:
                 await self._liveness.first()
                 await self._reader.prepare()
-            except TROUBLE as error:
+            except (GroupMissingError, *TROUBLE) as error:
                 await wait_for(self._stopping, patience.failed(error))
             else:
                 patience.worked()

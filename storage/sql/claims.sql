@@ -101,7 +101,7 @@ with reported as (
     select id, version, occurrence, retry_count + 1, 'completed', by, began, ended, $7, result
     from gone
 )
-select id from gone;
+select id, version from gone;
 
 -- name: attempts
 -- What deciding between retry and end needs to know.

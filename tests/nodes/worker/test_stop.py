@@ -103,6 +103,27 @@ async def test_what_was_read_and_not_begun_is_given_back_without_a_retry_used(
     assert held.started == []
 
 
+async def test_what_a_lost_answer_hid_is_given_back_at_the_stop(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Conveyor.read
+    held = Held(node)
+
+    async def unheard(self: Conveyor, queues: Any, count: int, block_ms: int) -> Any:
+        found = await read(self, queues, count, block_ms)
+        held.worker.stop()
+        raise ConnectionError(f"the answer with {len(found)} entries is lost")
+
+    monkeypatch.setattr(Conveyor, "read", unheard)
+    for _ in range(3):
+        await node.dispatch("async")
+    async with running(held.worker):
+        reports = await node.wait_reports(3)
+    assert {(report.outcome, report.delay) for report in reports} == {("snoozed", "0")}
+    await node.empty()
+    assert held.started == []
+
+
 async def test_an_idle_worker_stops_at_once(node: FakeNode) -> None:
     held = Held(node)
     async with running(held.worker):

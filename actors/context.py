@@ -1,0 +1,88 @@
+"""What every actor is given: options, stores, the clock, and the others' mailboxes."""
+
+from dataclasses import dataclass, field
+
+from duly.actors.messages import (
+    DispatcherMessage,
+    Outcomes,
+    PrefetcherMessage,
+    ReaperMessage,
+    Submit,
+    TickerMessage,
+)
+from duly.actors.runtime import Mailbox
+from duly.storage.database import Database
+from duly.storage.leases import LeaseServers
+from duly.storage.streams import Streams
+from duly.wheel.clock import ClusterClock
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the actors work. Durations in seconds."""
+
+    lease_ttl_s: float = 4.0
+    lease_renew_s: float = 1.0
+    horizon_s: float = 120.0
+    """Tasks due within this are kept in the wheel."""
+    wheel_cap: int = 200_000
+    """Entries the wheel takes from the prefetcher at most."""
+    sweep_every_s: float = 0.5
+    dispatch_grace_s: float = 10.0
+    """A claim older than this must be in the stream, with a worker, or reported."""
+    window_floor: int = 100
+    """A queue's undelivered backlog may be this large whatever its workers."""
+    idempotency_ttl_s: float = 86_400.0
+    retention_s: float = 7 * 86_400.0
+
+
+@dataclass
+class Boxes:
+    """The mailboxes of a node. They outlive the actors that read them."""
+
+    submitter: Mailbox[Submit] = field(default_factory=lambda: Mailbox("submitter", 2000))
+    prefetcher: Mailbox[PrefetcherMessage] = field(
+        default_factory=lambda: Mailbox("prefetcher", 64)
+    )
+    ticker: Mailbox[TickerMessage] = field(default_factory=lambda: Mailbox("ticker", 1000))
+    dispatcher: Mailbox[DispatcherMessage] = field(
+        default_factory=lambda: Mailbox("dispatcher", 64)
+    )
+    recorder: Mailbox[Outcomes] = field(default_factory=lambda: Mailbox("recorder", 200))
+    reaper: Mailbox[ReaperMessage] = field(default_factory=lambda: Mailbox("reaper", 8))
+
+
+@dataclass
+class Vitals:
+    """What health and statistics show; each field is written by one actor."""
+
+    token_base: int = 0
+    """Tokens start above this (clock)."""
+    owned_slots: int = 0
+    lease_valid_until: float = 0.0
+    wheel_entries: int = 0
+    ready_entries: int = 0
+    postgres_error: str | None = None
+    redis_error: str | None = None
+    claimed: int = 0
+    recorded: int = 0
+    stale_reports: int = 0
+    lost: int = 0
+    timed_out: int = 0
+    republished: int = 0
+
+
+@dataclass
+class Context:
+    """Shared by the actors of one node; nothing in it is any actor's own state."""
+
+    node_id: str
+    options: Options
+    db: Database
+    """For the firing path; submissions and reads have a pool of their own."""
+    api_db: Database
+    streams: Streams
+    lease_servers: LeaseServers
+    clock: ClusterClock
+    boxes: Boxes = field(default_factory=Boxes)
+    vitals: Vitals = field(default_factory=Vitals)

@@ -1,0 +1,125 @@
+"""One batch of one queue on its way: claim, read back if in doubt, publish.
+
+Crash points: before the claim commits, nothing has happened. After it, the rows are `running` and
+not in the stream: whoever owns their slots publishes them once `dispatch_grace` is over. Publishing
+twice is harmless.
+"""
+
+import logging
+from uuid import UUID
+
+import anyio
+
+from duly.actors.context import Context
+from duly.actors.messages import Ownership
+from duly.actors.patience import Patience
+from duly.storage import claims
+from duly.storage.claims import Claimed
+from duly.storage.errors import StoreUnavailableError
+from duly.storage.redis import TROUBLE
+from duly.storage.slots import DueRow
+from duly.storage.streams import Backlog
+from duly.wheel.durations import from_us
+
+log = logging.getLogger("duly.dispatcher")
+
+
+class Firing:
+    """Claims and publishes; knows what is under way and whether Redis takes anything."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._under_way: set[UUID] = set()
+        self._postgres = Patience("claiming tasks", log)
+        self._redis = Patience("publishing tasks", log)
+        self._redis_retry_at = 0.0
+
+    def is_under_way(self, task_id: UUID) -> bool:
+        """True between taking a task up and its publication."""
+        return task_id in self._under_way
+
+    def redis_is_up(self) -> bool:
+        """False for a while after a failure: then nothing is claimed that could not go out."""
+        return self._context.clock.monotonic() >= self._redis_retry_at
+
+    async def fire(self, queue: str, rows: list[DueRow], own: Ownership) -> Backlog | None:
+        """Claim and publish; answers the queue's backlog, None if nothing was published."""
+        ids = [row.id for row in rows]
+        self._under_way.update(ids)
+        try:
+            rows = [row for row in rows if row.slot in own.epochs]
+            # While Redis is away a look at it comes before every claim.
+            if not rows or (self._redis.failing and await self.backlog(queue) is None):
+                return None
+            tasks = await self._claim(rows, own)
+            return await self._publish(queue, tasks) if tasks else None
+        finally:
+            self._under_way.difference_update(ids)
+
+    async def backlog(self, queue: str) -> Backlog | None:
+        """What waits in a queue's stream; None if Redis does not say."""
+        try:
+            backlog = await self._context.streams.backlog(queue)
+        except TROUBLE as error:
+            self._note_redis(error)
+            return None
+        self._redis_works()
+        return backlog
+
+    async def _claim(self, rows: list[DueRow], own: Ownership) -> list[Claimed]:
+        context = self._context
+        now = from_us(context.clock.now_us())
+        try:
+            claim = await claims.claim(
+                context.db, context.node_id, rows, dict(own.epochs), context.vitals.token_base, now
+            )
+        except StoreUnavailableError as error:
+            if not error.in_doubt:
+                await anyio.sleep(self._postgres.failed(error))
+                return []  # the sweep brings them again
+            return await self._read_back(rows, error)
+        self._postgres.worked()
+        context.vitals.claimed += len(claim.tasks)
+        if not claim.owned:
+            log.warning("a claim was refused: slots have a new owner")
+        elif len(claim.tasks) < len(rows):
+            claimed = {task.id for task in claim.tasks}
+            missing = [row for row in rows if row.id not in claimed]
+            try:
+                await claims.expire(context.db, missing, now)
+            except StoreUnavailableError as error:
+                self._postgres.failed(error)  # still pending: the sweep brings them again
+        return claim.tasks
+
+    async def _read_back(self, rows: list[DueRow], error: StoreUnavailableError) -> list[Claimed]:
+        """The claim may have committed. Find out, as long as it takes."""
+        while True:
+            await anyio.sleep(self._postgres.failed(error))
+            try:
+                found = await claims.claimed_by(self._context.db, self._context.node_id, rows)
+            except StoreUnavailableError as again:
+                error = again
+                continue
+            self._postgres.worked()
+            return found
+
+    async def _publish(self, queue: str, tasks: list[Claimed]) -> Backlog:
+        while True:
+            try:
+                backlog = await self._context.streams.publish(queue, tasks)
+            except TROUBLE as error:
+                # They are claimed: sent again until it works, or the reaper finds them.
+                await anyio.sleep(self._note_redis(error))
+                continue
+            self._redis_works()
+            return backlog
+
+    def _note_redis(self, error: BaseException) -> float:
+        wait_s = self._redis.failed(error)
+        self._redis_retry_at = self._context.clock.monotonic() + wait_s
+        self._context.vitals.redis_error = str(error) or type(error).__name__
+        return wait_s
+
+    def _redis_works(self) -> None:
+        self._redis.worked()
+        self._redis_retry_at = 0.0

@@ -1,0 +1,116 @@
+"""Holds this node's slots: leases in Redis, and for each gain a higher epoch in PostgreSQL.
+
+A slot is acted on only while its lease is surely valid by this process's monotonic clock: counted
+from before the request was sent, less drift, less a safety margin. What is lost is given up at
+once; what was refused is not tried again before the next round.
+"""
+
+import logging
+from typing import NoReturn
+
+from duly.actors.context import Context
+from duly.actors.messages import Ownership
+from duly.actors.patience import Patience
+from duly.actors.runtime import Actor, Mailbox
+from duly.storage import slots
+from duly.storage.errors import StoreUnavailableError
+from duly.wheel.durations import from_us
+
+log = logging.getLogger("duly.leases")
+
+_MARGIN_S = 0.5
+
+
+class LeaseActor(Actor[NoReturn]):
+    """Renews, takes what is free, and tells the others."""
+
+    name = "leases"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(Mailbox("leases", 1))
+        self._context = context
+        self._servers = context.lease_servers
+        self._epochs: dict[int, int] = {}
+        self._valid_until = 0.0
+        self._redis = Patience("renewing leases", log)
+        self._postgres = Patience("raising slot epochs", log)
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self._round()
+                if await self.pause(self._context.options.lease_renew_s):
+                    return
+        finally:
+            self._context.vitals.owned_slots = 0
+
+    async def stopped(self) -> None:
+        """Hand over: the others have stopped acting on these slots."""
+        await self._servers.release(list(range(slots.SLOTS)))
+
+    async def _round(self) -> None:
+        await self._renew()
+        await self._take()
+        vitals = self._context.vitals
+        if self._epochs and self._context.clock.monotonic() >= self._valid_until:
+            self._epochs = {}
+        vitals.owned_slots, vitals.lease_valid_until = len(self._epochs), self._valid_until
+        await self._tell()
+
+    async def _renew(self) -> None:
+        if not self._epochs:
+            return
+        sent = self._context.clock.monotonic()
+        held = await self._servers.renew(sorted(self._epochs))
+        if held.servers_answered < self._servers.majority:
+            # Nothing is lost yet: the leases live on until their time is over.
+            self._redis.failed(TimeoutError("no majority of the lease servers answers"))
+            self._context.vitals.redis_error = "no majority of the lease servers answers"
+            return
+        self._redis.worked()
+        self._context.vitals.redis_error = None
+        lost = set(self._epochs) - held.slots
+        if lost:
+            log.warning("lost %d slots", len(lost))
+            self._epochs = {s: e for s, e in self._epochs.items() if s in held.slots}
+        self._valid_until = sent + held.valid_s - _MARGIN_S
+
+    async def _take(self) -> None:
+        wanted = [slot for slot in range(slots.SLOTS) if slot not in self._epochs]
+        if not wanted:
+            return
+        sent = self._context.clock.monotonic()
+        held = await self._servers.take(wanted)
+        if held.servers_answered < self._servers.majority:
+            self._redis.failed(TimeoutError("no majority of the lease servers answers"))
+            self._context.vitals.redis_error = "no majority of the lease servers answers"
+            return
+        self._redis.worked()
+        self._context.vitals.redis_error = None
+        if not held.slots:
+            return
+        try:
+            now = from_us(self._context.clock.now_us())
+            epochs = await slots.take(
+                self._context.db, sorted(held.slots), self._context.node_id, now
+            )
+        except StoreUnavailableError as error:
+            self._postgres.failed(error)
+            await self._servers.release(sorted(held.slots))
+            return
+        self._postgres.worked()
+        valid_until = sent + held.valid_s - _MARGIN_S
+        if self._context.clock.monotonic() >= valid_until:
+            # Slower than the lease's own life: not to be used.
+            await self._servers.release(sorted(held.slots))
+            return
+        self._valid_until = min(self._valid_until, valid_until) if self._epochs else valid_until
+        self._epochs.update(epochs)
+        log.info("took %d slots, owning %d", len(epochs), len(self._epochs))
+
+    async def _tell(self) -> None:
+        boxes = self._context.boxes
+        ownership = Ownership(dict(self._epochs), self._valid_until)
+        # Newest wins and comes again each second: a full mailbox may miss one, not wait for room.
+        for box in (boxes.ticker, boxes.dispatcher, boxes.prefetcher, boxes.reaper):
+            box.offer(ownership)

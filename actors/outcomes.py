@@ -1,0 +1,123 @@
+"""Decides what follows an attempt that ended: again, when, or never. Pure."""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from duly.storage.claims import Attempt, Ended, Outcome, Settlement
+from duly.wheel.backoff import Backoff, delay_s
+
+DELAY_MAX_S = 366 * 86_400.0
+"""Longest delay that a worker may ask for; longer ones are cut to it."""
+
+_DEFAULT = Backoff()
+_decoder = msgspec.json.Decoder(Backoff)
+
+
+def decide(
+    ended: Ended, attempt: Attempt, now: datetime, rand: Callable[[], float] = random.random
+) -> Settlement:
+    """A snooze burns no retry. A failure takes a retry if there is one and it may be retried."""
+    if ended.outcome == "snoozed":
+        return Settlement(ended, now + _delay(ended.delay_s or 0.0), counts=False)
+    may_retry = ended.may_retry and not (ended.outcome == "lost" and attempt.on_lost == "fail")
+    if not may_retry or attempt.retry_count >= attempt.max_retries:
+        return Settlement(ended, None, counts=False)
+    if ended.delay_s is not None:
+        wait = _delay(ended.delay_s)
+    else:
+        backoff = _decoder.decode(attempt.backoff) if attempt.backoff else _DEFAULT
+        wait = timedelta(seconds=delay_s(backoff, attempt.retry_count + 1, rand()))
+    return Settlement(ended, now + wait, counts=True)
+
+
+def _delay(seconds: float) -> timedelta:
+    return timedelta(seconds=min(max(0.0, seconds), DELAY_MAX_S))
+
+
+def parse_report(fields: dict[bytes, bytes], now: datetime) -> Ended:
+    """Read a report entry (design, section 7). Raises ValueError naming the field that is wrong."""
+    try:
+        task_id = UUID(_text(fields, b"id"))
+    except ValueError:
+        raise ValueError("id: missing or not a UUID") from None
+    token = _text(fields, b"token")
+    if not token.isascii() or not token.isdigit() or not 0 <= int(token[:20]) < 1 << 63:
+        raise ValueError("token: not a number, or out of range")
+    outcome = _text(fields, b"outcome")
+    if outcome not in ("completed", "failed", "snoozed"):
+        raise ValueError(f"outcome: {outcome!r} is not completed, failed or snoozed")
+    error = fields.get(b"error")
+    return Ended(
+        id=task_id,
+        token=int(token),
+        outcome=_refined(outcome, error),
+        worker=fields.get(b"worker", b"").decode(errors="replace").replace("\0", "�") or None,
+        started_at=_instant(fields, b"started"),
+        finished_at=_instant(fields, b"finished") or now,
+        result=_json(fields.get(b"result")),
+        error=_json(error),
+        may_retry=fields.get(b"retry", b"1") != b"0",
+        delay_s=_number(fields, b"delay"),
+    )
+
+
+def _refined(outcome: str, error: bytes | None) -> Outcome:
+    """A worker can only say `failed`; its error says that the time was over."""
+    if outcome == "failed" and error is not None and b"timed_out" in error:
+        try:
+            said = msgspec.json.decode(error)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return "failed"
+        if said == "timed_out" or (isinstance(said, dict) and said.get("type") == "timed_out"):
+            return "timed_out"
+    return outcome  # type: ignore[return-value]  # checked by the caller
+
+
+def _json(raw: bytes | None) -> str | None:
+    """JSON text as it came; what is not JSON (a foreign worker's plain text) as a JSON string."""
+    if raw is None:
+        return None
+    text = raw.decode(errors="replace")
+    try:
+        msgspec.json.decode(raw, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.encode(text.replace("\0", "�")).decode()
+    return text
+
+
+def _text(fields: dict[bytes, bytes], name: bytes) -> str:
+    if name not in fields:
+        raise ValueError(f"{name.decode()}: missing")
+    return fields[name].decode(errors="replace")
+
+
+def _number(fields: dict[bytes, bytes], name: bytes) -> float | None:
+    if not fields.get(name):
+        return None
+    try:
+        value = float(_text(fields, name))
+    except ValueError:
+        raise ValueError(f"{name.decode()}: not a number") from None
+    if not math.isfinite(value):
+        raise ValueError(f"{name.decode()}: not a finite number")
+    return value
+
+
+def _instant(fields: dict[bytes, bytes], name: bytes) -> datetime | None:
+    ms = _number(fields, name)
+    if ms is None or not 0 < ms < 4e13:
+        return None
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def without_repeats(ended: Sequence[Ended]) -> list[Ended]:
+    """The first of each (id, token)."""
+    first: dict[tuple[object, int], Ended] = {}
+    for one in ended:
+        first.setdefault((one.id, one.token), one)
+    return list(first.values())

@@ -1,0 +1,158 @@
+"""Records what became of each attempt, in batches; the only actor that does.
+
+Outcomes come from the reports streams and, by message, from the API and the reaper. Recorded first,
+cleaned up in Redis after: a crash in between repeats a report, whose token is then stale.
+"""
+
+import logging
+from collections import defaultdict
+from datetime import datetime
+from uuid import UUID
+
+import anyio
+from redis.exceptions import ResponseError
+
+from duly.actors import wakes
+from duly.actors.context import Context
+from duly.actors.messages import Outcomes
+from duly.actors.outcomes import parse_report
+from duly.actors.patience import Patience
+from duly.actors.recording import record
+from duly.actors.runtime import Actor, MailboxClosedError
+from duly.storage.claims import Ended
+from duly.storage.errors import StoreUnavailableError
+from duly.storage.redis import TROUBLE
+from duly.storage.slots import SLOTS, running_queues
+from duly.storage.streams import Report
+from duly.wheel.durations import from_us
+
+log = logging.getLogger("duly.recorder")
+
+_BLOCK_MS = 1000
+_QUEUES_EVERY_S = 5.0
+_ORPHAN_IDLE_MS = 10_000
+
+
+class Recorder(Actor[Outcomes]):
+    """Reads every queue's reports while answering messages."""
+
+    name = "recorder"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context.boxes.recorder)
+        self._context = context
+        self._redis = Patience("reading reports", log)
+        self._postgres = Patience("recording outcomes", log)
+        self._queues: list[str] = []
+        self._queues_at = 0.0
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._read_reports)
+            await self._answer_messages()
+            tasks.cancel_scope.cancel()
+
+    # Messages
+
+    async def _answer_messages(self) -> None:
+        while True:
+            try:
+                message = await self.mailbox.receive()
+            except MailboxClosedError:
+                return
+            try:
+                recorded = await self._record(list(message.ended))
+            except StoreUnavailableError as error:
+                message.reply.fail(error)
+            else:
+                message.reply.set([(one.id, one.token) in recorded for one in message.ended])
+            self.mailbox.handled()
+
+    # Streams
+
+    async def _read_reports(self) -> None:
+        while True:
+            try:
+                await self._find_queues()
+                if not self._queues:
+                    await anyio.sleep(0.2)
+                    continue
+                reports = await self._context.streams.read_reports(self._queues, block_ms=_BLOCK_MS)
+                self._redis.worked()
+            except ResponseError as error:
+                if str(error).startswith("NOGROUP"):  # FLUSHALL, or a stream was deleted
+                    self._context.streams.forget_announced()
+                    self._queues_at = 0.0
+                await anyio.sleep(self._redis.failed(error))
+                continue
+            except TROUBLE as error:
+                await anyio.sleep(self._redis.failed(error))
+                continue
+            if reports:
+                await self._handle(reports)
+
+    async def _find_queues(self) -> None:
+        """Learn the queues, and take over what dead nodes had read and not recorded."""
+        clock, streams = self._context.clock, self._context.streams
+        if clock.monotonic() < self._queues_at:
+            return
+        known = await streams.known_queues()
+        if not self._queues:
+            try:
+                known |= set(await running_queues(self._context.db, range(SLOTS)))
+            except StoreUnavailableError as error:
+                self._postgres.failed(error)
+        for queue in known - set(self._queues):
+            await streams.announce(queue)
+        self._queues = sorted(known)
+        self._queues_at = clock.monotonic() + (_QUEUES_EVERY_S if known else 0.5)
+        for queue in self._queues:
+            await streams.announce(queue)
+            await streams.take_over_reports(queue, _ORPHAN_IDLE_MS)
+        if self._queues:
+            while again := await streams.read_reports(self._queues, block_ms=0, again=True):
+                await self._handle(again)
+
+    async def _handle(self, reports: list[Report]) -> None:
+        now = from_us(self._context.clock.now_us())
+        ended: list[Ended] = []
+        done: dict[str, list[tuple[bytes, str | bytes, str | bytes]]] = defaultdict(list)
+        for report in reports:
+            fields = report.fields
+            item = (report.entry_id, fields.get(b"id", b""), fields.get(b"token", b""))
+            done[report.queue].append(item)
+            try:
+                ended.append(parse_report(fields, now))
+            except ValueError as error:
+                log.warning("an unreadable report on queue %s: %s", report.queue, error)
+        await self._record_surely(ended)
+        await self._settle_surely(done)
+
+    async def _record_surely(self, ended: list[Ended]) -> None:
+        while ended:
+            try:
+                await self._record(ended)
+                return
+            except StoreUnavailableError as error:
+                await anyio.sleep(self._postgres.failed(error))
+
+    async def _settle_surely(
+        self, done: dict[str, list[tuple[bytes, str | bytes, str | bytes]]]
+    ) -> None:
+        for queue, items in done.items():
+            while True:
+                try:
+                    await self._context.streams.settle_reports(queue, items)
+                    break
+                except TROUBLE as error:
+                    await anyio.sleep(self._redis.failed(error))
+
+    async def _record(self, ended: list[Ended]) -> set[tuple[UUID, int]]:
+        now: datetime = from_us(self._context.clock.now_us())
+        recorded, waiting = await record(self._context.db, ended, now)
+        self._postgres.worked()
+        vitals = self._context.vitals
+        vitals.recorded += len(recorded)
+        vitals.stale_reports += len(ended) - len(recorded)
+        await wakes.wake(self._context, waiting)
+        return recorded

@@ -1,0 +1,97 @@
+"""Joins submissions that arrive together into one insert and one commit.
+
+A lone submission goes at once. While a statement is under way others gather and go together: the
+busier the node, the larger the batch, with no timer involved.
+"""
+
+import logging
+from datetime import timedelta
+
+import anyio
+
+from duly.actors import wakes
+from duly.actors.context import Context
+from duly.actors.messages import Submit
+from duly.actors.runtime import Actor, MailboxClosedError
+from duly.storage import tasks
+from duly.storage.errors import StoreUnavailableError
+from duly.storage.slots import DueRow
+from duly.storage.tasks import NewTask, Submitted, Waiting
+from duly.wheel.durations import from_us
+
+log = logging.getLogger("duly.submitter")
+
+_BATCH = 500
+_AT_ONCE = 2  # statements under way: one commits while the next is being filled
+
+
+class Submitter(Actor[Submit]):
+    """Answers every submission, or lets it fail; it keeps none."""
+
+    name = "submitter"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context.boxes.submitter)
+        self._context = context
+        self._room = anyio.Semaphore(_AT_ONCE)
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as inserts:
+            while True:
+                await self._room.acquire()
+                try:
+                    messages = await self.mailbox.receive_batch(_BATCH)
+                except MailboxClosedError:
+                    return
+                self.mailbox.handled()
+                inserts.start_soon(self._insert, messages)
+
+    async def _insert(self, messages: list[Submit]) -> None:
+        try:
+            # One statement may not name a key twice: a repeat waits for the next one.
+            first, repeats = _without_repeats(messages)
+            while first:
+                await self._submit(first)
+                first, repeats = _without_repeats(repeats)
+        except BaseException as error:
+            failure = error if isinstance(error, Exception) else StoreUnavailableError("stopped")
+            for message in messages:
+                message.reply.fail(failure)
+            if not isinstance(error, StoreUnavailableError):
+                raise
+        finally:
+            self._room.release()
+
+    async def _submit(self, messages: list[Submit]) -> None:
+        now = from_us(self._context.clock.now_us())
+        keys_until = now + timedelta(seconds=self._context.options.idempotency_ttl_s)
+        answers = await tasks.submit(
+            self._context.api_db, [m.task for m in messages], now, keys_until
+        )
+        by_id = {answer.id: answer for answer in answers}
+        for message in messages:
+            message.reply.set(by_id[message.task.id])
+        await wakes.wake(self._context, waiting([m.task for m in messages], answers))
+
+
+def waiting(asked: list[NewTask], answers: list[Submitted]) -> list[Waiting]:
+    """Of these submissions those that now wait in the store."""
+    by_id = {answer.id: answer for answer in answers}
+    found = []
+    for task in asked:
+        answer = by_id[task.id]
+        if answer.slot is not None:
+            row = DueRow(task.id, answer.slot, task.due, 0, task.priority, task.queue)
+            found.append(Waiting(row, answer.slot_owner))
+    return found
+
+
+def _without_repeats(messages: list[Submit]) -> tuple[list[Submit], list[Submit]]:
+    seen: set[object] = set()
+    first: list[Submit] = []
+    repeats: list[Submit] = []
+    for message in messages:
+        names = {message.task.id, message.task.key} - {None}
+        (repeats if names & seen else first).append(message)
+        seen |= names
+    return first, repeats

@@ -1,0 +1,89 @@
+"""Keeps the store and Redis from growing: partitions ahead, retention behind, leftovers out."""
+
+import logging
+from datetime import timedelta
+from typing import NoReturn
+from uuid import UUID
+
+from duly.actors.context import Context
+from duly.actors.patience import Patience
+from duly.actors.runtime import Actor, Mailbox
+from duly.storage import slots, upkeep
+from duly.storage.errors import StoreUnavailableError
+from duly.storage.redis import TROUBLE
+from duly.wheel.durations import from_us
+
+log = logging.getLogger("duly.upkeep")
+
+_EVERY_S = 600.0
+
+
+class Upkeep(Actor[NoReturn]):
+    """The day's partitions are there before anything is recorded."""
+
+    name = "upkeep"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(Mailbox("upkeep", 1))
+        self._context = context
+        self._patience = Patience("upkeep", log)
+
+    async def started(self) -> None:
+        while True:
+            try:
+                await self._partitions()
+                return
+            except StoreUnavailableError as error:
+                await self.pause(self._patience.failed(error))
+
+    async def run(self) -> None:
+        wait_s = _EVERY_S / 10
+        while not await self.pause(wait_s):
+            try:
+                await self._partitions()
+                await self._expire()
+                for queue in await self._context.streams.known_queues():
+                    await self._sweep_inflight(queue)
+                self._patience.worked()
+                wait_s = _EVERY_S
+            except (*TROUBLE, StoreUnavailableError) as error:
+                wait_s = 10 * self._patience.failed(error)
+
+    async def _partitions(self) -> None:
+        today = from_us(self._context.clock.now_us()).date()
+        await upkeep.make_partitions(self._context.db, today)
+
+    async def _expire(self) -> None:
+        now = from_us(self._context.clock.now_us())
+        await upkeep.expire_keys(self._context.db, now)
+        retention = timedelta(seconds=self._context.options.retention_s)
+        dropped = await upkeep.drop_partitions(self._context.db, now - retention)
+        if dropped:
+            log.info("dropped %d day partitions", dropped)
+
+    async def _sweep_inflight(self, queue: str) -> None:
+        """Forget what a crash or a cancel left in the in-flight hash."""
+        streams, cursor = self._context.streams, 0
+        while True:
+            cursor, pairs = await streams.inflight_page(queue, cursor)
+            known = {task_id: token for task_id, token in pairs if _is_uuid(task_id)}
+            running = await slots.tokens(self._context.db, [UUID(task_id) for task_id in known])
+            left = [
+                (b"", task_id, token)
+                for task_id, token in known.items()
+                if str(running.get(UUID(task_id), -1)) != token
+                # Claimed a moment ago, by a statement newer than this read.
+                and int(token) <= running.get(UUID(task_id), int(token))
+            ]
+            if left:
+                await streams.settle_tasks(queue, left)
+            if cursor == 0:
+                return
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,73 @@
+"""Tasks that are claimed and neither in the stream nor reported.
+
+A worker's report and the removal of its entry are one step, and a node removes a report only once
+it is recorded. So if an entry is absent, and later every report that was added up to that moment
+has been recorded, and the row still runs under the same token, then nobody has it: it is published
+again, under that token.
+"""
+
+import logging
+from typing import NamedTuple
+from uuid import UUID
+
+from duly.actors.context import Context
+from duly.storage import claims
+from duly.storage.slots import RunningRow
+
+log = logging.getLogger("duly.reaper")
+
+_PAGE = 200
+
+
+class _Absent(NamedTuple):
+    queue: str
+    mark: tuple[int, int]
+    """The newest report there was when the entry was seen to be absent."""
+
+
+class Vanished:
+    """What was absent when last looked at."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._absent: dict[tuple[UUID, int], _Absent] = {}
+        self._again: dict[str, list[tuple[UUID, int]]] = {}
+
+    def keep_only(self, running: set[tuple[UUID, int]]) -> None:
+        """Forget what does not run any more."""
+        self._absent = {pair: seen for pair, seen in self._absent.items() if pair in running}
+        self._again = {}
+
+    async def note(self, queue: str, rows: list[RunningRow]) -> None:
+        """These were just looked for in the stream and are not there."""
+        if not rows:
+            return
+        # Read after the look: any report that explains an absence is not newer than `newest`.
+        oldest, newest = await self._context.streams.reports_mark(queue)
+        for row in rows:
+            pair = (row.id, row.version)
+            seen = self._absent.get(pair)
+            if seen is None:
+                self._absent[pair] = _Absent(queue, _id(newest))
+            elif oldest is None or _id(oldest) > seen.mark:
+                self._again.setdefault(queue, []).append(pair)
+
+    async def republish(self, queue: str) -> int:
+        """Publish again what is surely nobody's; answers how many."""
+        pairs = self._again.pop(queue, [])
+        count = 0
+        for at in range(0, len(pairs), _PAGE):
+            tasks = await claims.running(self._context.db, pairs[at : at + _PAGE])
+            if tasks:
+                await self._context.streams.publish(queue, tasks)
+                count += len(tasks)
+            for pair in pairs[at : at + _PAGE]:
+                self._absent.pop(pair, None)
+        if count:
+            log.warning("published %d tasks of %s again: they were in no stream", count, queue)
+        return count
+
+
+def _id(entry_id: bytes) -> tuple[int, int]:
+    ms, _, number = entry_id.partition(b"-")
+    return int(ms), int(number)

@@ -1,0 +1,41 @@
+"""Tells the owner of a slot about a task that falls due within its horizon.
+
+A wake may be lost (a full mailbox, Redis away): the owner's sweep finds the task all the same.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import msgspec
+
+from duly.actors.context import Context
+from duly.actors.messages import Schedule
+from duly.storage.redis import TROUBLE
+from duly.storage.slots import DueRow
+from duly.storage.tasks import Waiting
+from duly.wheel.durations import to_us
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(list[DueRow])
+
+
+async def wake(context: Context, waiting: Iterable[Waiting]) -> None:
+    """Pass on those of these tasks that are due within the horizon, to whoever owns their slots."""
+    until_us = context.clock.now_us() + round(context.options.horizon_s * 1_000_000)
+    by_owner: dict[str, list[DueRow]] = defaultdict(list)
+    for task in waiting:
+        if task.slot_owner is not None and to_us(task.due.next_run_at) < until_us:
+            by_owner[task.slot_owner].append(task.due)
+    mine = by_owner.pop(context.node_id, None)
+    if mine:
+        context.boxes.ticker.offer(Schedule(mine))
+    for owner, rows in by_owner.items():
+        try:
+            await context.streams.wake(owner, _encoder.encode(rows))
+        except TROUBLE:
+            return  # the sweep finds them
+
+
+def decode(message: bytes) -> list[DueRow]:
+    """Read a wake message. Raises msgspec.DecodeError."""
+    return _decoder.decode(message)

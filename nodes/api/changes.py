@@ -1,0 +1,37 @@
+"""A checked body becomes a change of a pending task."""
+
+from msgspec import UNSET
+
+from duly.nodes.api.submissions import Checker, backoff_text
+from duly.nodes.api.wire import TaskPatch
+from duly.storage.tasks import Change
+
+
+def change(body: TaskPatch, now_us: int, payload_limit: int) -> Change:
+    """Raises `Problem` 422 naming each wrong field, also when there is nothing to change."""
+    checker = Checker()
+    due = checker.due(
+        None if body.run_at is UNSET else body.run_at,
+        None if body.delay is UNSET else body.delay,
+        now_us,
+    )
+    grace = body.misfire_grace
+    result = Change(
+        due=due,
+        payload=None
+        if body.payload is UNSET
+        else checker.payload(bytes(body.payload), payload_limit),
+        priority=None if body.priority is UNSET else body.priority,
+        max_retries=None if body.max_retries is UNSET else body.max_retries,
+        backoff=None if body.backoff is UNSET else backoff_text(body.backoff),
+        timeout=None if body.timeout is UNSET else checker.timeout(body.timeout),
+        tags=None if body.tags is UNSET else checker.tags(body.tags),
+        set_misfire_grace=grace is not UNSET,
+        misfire_grace=None
+        if grace is UNSET or grace is None
+        else checker.duration("misfire_grace", grace),
+    )
+    if not checker.errors and result == Change():
+        checker.wrong("body", "names nothing to change")
+    checker.raise_if_wrong()
+    return result

@@ -1,0 +1,81 @@
+"""Liveness and readiness. Alive = this process answers; ready = it can accept, and fires."""
+
+import asyncio
+
+import msgspec
+from aiohttp import web
+
+from duly.actors.context import Context
+from duly.storage import upkeep
+from duly.storage.errors import StoreUnavailableError
+from duly.storage.redis import TROUBLE
+
+_PROBE_S = 2.0
+
+
+class Part(msgspec.Struct):
+    """One part of a node."""
+
+    ok: bool
+    detail: str | None = None
+
+
+class Readiness(msgspec.Struct):
+    """`ready` is false if any part is not ok; a load balancer may still send submissions then."""
+
+    ready: bool
+    node: str
+    parts: dict[str, Part]
+
+
+class HealthHandlers:
+    """healthz and readyz; open to everyone."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes of this part."""
+        return [
+            web.get("/healthz", self.healthz, allow_head=False),
+            web.get("/readyz", self.readyz, allow_head=False),
+        ]
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        """200 as long as the event loop turns."""
+        return web.json_response({"ok": True})
+
+    async def readyz(self, _: web.Request) -> web.Response:
+        """200 if every part works, else 503 naming those that do not."""
+        postgres, redis = await asyncio.gather(self._postgres(), self._redis())
+        parts = {"postgres": postgres, "redis": redis, "slots": self._slots()}
+        ready = all(part.ok for part in parts.values())
+        body = Readiness(ready, self._context.node_id, parts)
+        return web.Response(
+            status=200 if ready else 503,
+            body=msgspec.json.encode(body),
+            content_type="application/json",
+            headers={} if ready else {"Retry-After": "1"},
+        )
+
+    async def _postgres(self) -> Part:
+        try:
+            async with asyncio.timeout(_PROBE_S):
+                await upkeep.server_time(self._context.api_db)
+        except (StoreUnavailableError, TimeoutError) as error:
+            return Part(False, str(error) or "no answer")
+        return Part(True)
+
+    async def _redis(self) -> Part:
+        try:
+            async with asyncio.timeout(_PROBE_S):
+                await self._context.streams.ping()
+        except TROUBLE as error:
+            return Part(False, str(error) or "no answer")
+        return Part(True)
+
+    def _slots(self) -> Part:
+        vitals, clock = self._context.vitals, self._context.clock
+        if vitals.owned_slots and clock.monotonic() < vitals.lease_valid_until:
+            return Part(True, f"owns {vitals.owned_slots}")
+        return Part(False, "owns no slot: fires nothing")

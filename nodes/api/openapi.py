@@ -1,0 +1,160 @@
+"""The API's own description, OpenAPI 3.1, from the same types that decode and encode."""
+
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from duly.nodes.api import wire
+from duly.nodes.api.health import Readiness
+from duly.nodes.api.problems import FieldError
+
+_TYPES = (
+    wire.TaskSubmission, wire.BatchAnswer, wire.TaskPatch, wire.TaskView, wire.TaskPage,
+    wire.RunPage, wire.StartBody, wire.ReportBody, wire.ReportBatch, wire.ReportAnswer,
+    Readiness, FieldError,
+)  # fmt: skip
+
+_DESCRIBED = {
+    400: "Not JSON", 401: "No known token", 403: "The token's role does not allow it",
+    404: "Not found", 408: "The body did not arrive in time", 409: "Conflict with the state",
+    412: "If-Match failed", 413: "Too large", 415: "Not application/json", 422: "A field is wrong",
+    503: "PostgreSQL or Redis does not answer; Retry-After says when to try again",
+}  # fmt: skip
+
+
+class OpenApiHandlers:
+    """Serves openapi.json."""
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes of this part."""
+        return [web.get("/openapi.json", self.get, allow_head=False)]
+
+    async def get(self, _: web.Request) -> web.Response:
+        """The description."""
+        return web.Response(body=msgspec.json.encode(document()), content_type="application/json")
+
+
+@cache
+def document() -> dict[str, Any]:
+    """The OpenAPI document."""
+    _, schemas = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
+    schemas["Problem"] = _problem_schema()
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Duly", "version": version("duly"),
+                 "description": "Every task, duly, once."},
+        "paths": _paths(),
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }  # fmt: skip
+
+
+def _paths() -> dict[str, Any]:
+    one, page = [_parameter("id", "path")], [_parameter("limit"), _parameter("cursor")]
+    filters = [_parameter(n) for n in ("status", "type", "queue", "tag", "due_before", "due_after")]
+    batch = {
+        "type": "object", "required": ["tasks"], "additionalProperties": False,
+        "properties": {"tasks": {"type": "array", "items": _ref("TaskSubmission")}},
+    }  # fmt: skip
+    key = [{"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}}]
+    match = [{"name": "If-Match", "in": "header", "schema": {"type": "string"}}]
+    task, body_errors = _ref("TaskView"), (400, 408, 413, 415, 422)
+    started = {"type": "object"}
+    return {
+        "/v1/tasks": {
+            "post": _operation("Submit a task", {201: task, 200: task}, (*body_errors, 409),
+                               body=_ref("TaskSubmission"), parameters=key),
+            "get": _operation("List tasks, newest first", {200: _ref("TaskPage")}, (422,),
+                              parameters=filters + page),
+        },
+        "/v1/tasks/batch": {
+            "post": _operation("Submit many tasks, all or none", {201: _ref("BatchAnswer")},
+                               (*body_errors, 409), body=batch),
+        },
+        "/v1/tasks/{id}": {
+            "get": _operation("One task", {200: task}, (404, 422), parameters=one),
+            "patch": _operation("Change a pending task", {200: task},
+                                (*body_errors, 404, 409, 412), body=_ref("TaskPatch"),
+                                parameters=one + match),
+        },
+        "/v1/tasks/{id}/cancel": {
+            "post": _operation("Cancel a task", {200: task}, (404, 409, 422), parameters=one)},
+        "/v1/tasks/{id}/retry": {
+            "post": _operation("Retry a failed task", {200: task}, (404, 409, 422),
+                               parameters=one)},
+        "/v1/tasks/{id}/runs": {
+            "get": _operation("The runs of a task, newest first", {200: _ref("RunPage")},
+                              (404, 422), parameters=one + page)},
+        "/v1/tasks/{id}/start": {
+            "post": _operation("Grant a token its one start", {200: started},
+                               (*body_errors, 409), body=_ref("StartBody"), parameters=one)},
+        "/v1/tasks/{id}/report": {
+            "post": _operation("Report an outcome", {200: started}, (*body_errors, 409),
+                               body=_ref("ReportBody"), parameters=one)},
+        "/v1/reports": {
+            "post": _operation("Report many outcomes", {200: _ref("ReportAnswer")}, body_errors,
+                               body=_ref("ReportBatch"))},
+        "/healthz": {"get": _operation("Is the process alive", {200: started}, ())},
+        "/readyz": {"get": _operation("Does every part work", {200: _ref("Readiness"),
+                                                               503: _ref("Readiness")}, ())},
+        "/openapi.json": {"get": _operation("This document", {200: started}, ())},
+    }  # fmt: skip
+
+
+def _operation(
+    summary: str,
+    answers: dict[int, dict[str, Any]],
+    errors: tuple[int, ...],
+    *,
+    body: dict[str, Any] | None = None,
+    parameters: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    responses: dict[str, Any] = {
+        str(status): {"description": "OK" if status < 300 else _DESCRIBED[status],
+                      "content": {"application/json": {"schema": schema}}}
+        for status, schema in answers.items()
+    }  # fmt: skip
+    for status in sorted({*errors, 401, 403, 503} - set(answers)):
+        responses[str(status)] = {
+            "description": _DESCRIBED[status],
+            "content": {"application/problem+json": {"schema": _ref("Problem")}},
+        }
+    operation: dict[str, Any] = {"summary": summary, "responses": responses}
+    if parameters:
+        operation["parameters"] = parameters
+    if body is not None:
+        operation["requestBody"] = {
+            "required": True, "content": {"application/json": {"schema": body}}
+        }  # fmt: skip
+    return operation
+
+
+def _parameter(name: str, where: str = "query") -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    if name == "id":
+        schema["format"] = "uuid"
+    if name == "limit":
+        schema = {"type": "integer", "minimum": 1, "maximum": 1000}
+    return {"name": name, "in": where, "required": where == "path", "schema": schema}
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _problem_schema() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": "An error (RFC 9457)",
+        "required": ["type", "title", "status", "detail"],
+        "properties": {
+            "type": {"type": "string"}, "title": {"type": "string"},
+            "status": {"type": "integer"}, "detail": {"type": "string"},
+            "errors": {"type": "array", "items": _ref("FieldError")},
+        },
+    }  # fmt: skip

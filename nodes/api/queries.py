@@ -1,0 +1,113 @@
+"""Query strings: known names only, each value checked."""
+
+import base64
+import binascii
+from collections.abc import Collection
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from aiohttp import web
+
+from duly.nodes.api.problems import FieldError, invalid
+from duly.storage.tasks import Filter
+from duly.wheel.durations import parse_time
+
+LIMIT_MAX = 1000
+LIMIT = 50
+_STATUSES = ("pending", "running", "completed", "failed", "cancelled")
+
+
+def known_only(request: web.Request, names: Collection[str]) -> None:
+    """Raise `Problem` 422 for a parameter that is unknown or given twice."""
+    for name in request.query:
+        if name not in names:
+            raise invalid(FieldError(name, "is not a known parameter"))
+        if len(request.query.getall(name)) > 1:
+            raise invalid(FieldError(name, "is given more than once"))
+
+
+def limit(request: web.Request) -> int:
+    """How many items a page may have: 1 to 1000, default 50."""
+    text = request.query.get("limit", str(LIMIT))
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= LIMIT_MAX:
+        raise invalid(FieldError("limit", f"must be a number from 1 to {LIMIT_MAX}"))
+    return int(text[:9])
+
+
+def task_filter(request: web.Request) -> Filter:
+    """The filter of a list of tasks."""
+    query = request.query
+    status = query.get("status")
+    if status is not None and status not in _STATUSES:
+        raise invalid(FieldError("status", f"must be one of {', '.join(_STATUSES)}"))
+    tag = query.get("tag")
+    if tag is not None:
+        name, colon, value = tag.partition(":")
+        if not name or not colon:
+            raise invalid(FieldError("tag", "must be name:value"))
+        tag = msgspec.json.encode({name: value}).decode()
+    for name in ("type", "queue", "tag"):
+        if "\0" in query.get(name, ""):
+            raise invalid(FieldError(name, "holds a NUL character"))
+    return Filter(
+        status, query.get("type"), query.get("queue"), tag,
+        _instant(request, "due_before"), _instant(request, "due_after"),
+    )  # fmt: skip
+
+
+def _instant(request: web.Request, name: str) -> datetime | None:
+    text = request.query.get(name)
+    if text is None:
+        return None
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise invalid(FieldError(name, str(error))) from None
+
+
+def encode_cursor(*parts: object) -> str:
+    """An opaque place in a list."""
+    return base64.urlsafe_b64encode("|".join(map(str, parts)).encode()).decode().rstrip("=")
+
+
+def task_cursor(request: web.Request) -> UUID | None:
+    """The id after which a list of tasks goes on."""
+    parts = _cursor(request, 1)
+    if parts is None:
+        return None
+    try:
+        return UUID(parts[0])
+    except ValueError:
+        raise _bad_cursor() from None
+
+
+def run_cursor(request: web.Request) -> tuple[int, datetime] | None:
+    """The (token, recorded_at) after which a list of runs goes on."""
+    parts = _cursor(request, 2)
+    if parts is None:
+        return None
+    try:
+        token, at = int(parts[0][:20]), datetime.fromisoformat(parts[1])
+    except ValueError:
+        raise _bad_cursor() from None
+    if at.tzinfo is None or not 0 <= token < 1 << 63:
+        raise _bad_cursor()
+    return token, at
+
+
+def _cursor(request: web.Request, count: int) -> list[str] | None:
+    text = request.query.get("cursor")
+    if text is None:
+        return None
+    try:
+        parts = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().split("|")
+    except (binascii.Error, ValueError):
+        raise _bad_cursor() from None
+    if len(parts) != count:
+        raise _bad_cursor()
+    return parts
+
+
+def _bad_cursor() -> Exception:
+    return invalid(FieldError("cursor", "is not one that a list returned"))

@@ -1,0 +1,136 @@
+"""A checked body becomes a task, ready to insert."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import msgspec
+
+from duly.nodes.api import json_guard
+from duly.nodes.api.problems import FieldError, Problem, invalid
+from duly.nodes.api.wire import TaskSubmission
+from duly.storage.ids import uuid7
+from duly.storage.tasks import NewTask
+from duly.wheel.backoff import Backoff
+from duly.wheel.durations import from_us, parse_duration, parse_time
+
+TIMEOUT_MAX_S = 30 * 86_400.0
+"""Longest timeout of an attempt."""
+
+_encoder = msgspec.json.Encoder()
+
+
+class Checker:
+    """Collects what is wrong with one body."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+        self.errors: list[FieldError] = []
+
+    def wrong(self, field: str, message: str) -> None:
+        """Note that a field is wrong."""
+        self.errors.append(FieldError(self._prefix + field, message))
+
+    def duration(self, field: str, value: float | str) -> float:
+        """Seconds, 0 if the value is wrong."""
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.wrong(field, str(error))
+            return 0.0
+
+    def due(self, run_at: str | None, delay: float | str | None, now_us: int) -> datetime | None:
+        """When to run, None if the fields do not say or are wrong."""
+        if run_at is not None and delay is not None:
+            self.wrong("delay", "give run_at or delay, not both")
+        elif run_at is not None:
+            try:
+                return parse_time(run_at)
+            except ValueError as error:
+                self.wrong("run_at", str(error))
+        elif delay is not None:
+            return from_us(now_us) + timedelta(seconds=self.duration("delay", delay))
+        return None
+
+    def timeout(self, value: float | str) -> float:
+        """Seconds of one attempt."""
+        seconds = self.duration("timeout", value)
+        if not self.errors and not 0 < seconds <= TIMEOUT_MAX_S:
+            self.wrong("timeout", f"must be more than 0 and at most {TIMEOUT_MAX_S:g} s")
+        return seconds
+
+    def text(self, field: str, value: str) -> None:
+        """Text that PostgreSQL can hold."""
+        if "\0" in value:
+            self.wrong(field, "holds a NUL character, which PostgreSQL cannot store")
+
+    def tags(self, tags: Mapping[str, str]) -> str:
+        """Tags as JSON text."""
+        for name, value in tags.items():
+            self.text("tags", name)
+            self.text(f"tags.{name}", value)
+        return _encoder.encode(tags).decode()
+
+    def payload(self, raw: bytes, limit_bytes: int, field: str = "payload") -> str:
+        """A JSON value as text; raises `Problem` 413 at once if it is too large."""
+        if len(raw) > limit_bytes:
+            error = FieldError(self._prefix + field, f"is larger than {limit_bytes} bytes")
+            raise Problem(413, "Too large", f"{error.field}: {error.message}", errors=[error])
+        try:
+            json_guard.check(raw)
+        except json_guard.UnfitJsonError as error:
+            joint = "." if error.path and not error.path.startswith("[") else ""
+            self.wrong(f"{field}{joint}{error.path}", str(error))
+        return bytes(raw).decode()
+
+    def raise_if_wrong(self) -> None:
+        """Raise `Problem` 422 with everything that was noted."""
+        if self.errors:
+            raise invalid(*self.errors)
+
+
+def backoff_text(backoff: Backoff) -> str:
+    """A backoff as JSON text."""
+    return _encoder.encode(backoff).decode()
+
+
+def new_task(
+    body: TaskSubmission, raw: bytes, checker: Checker, now_us: int, payload_limit: int
+) -> NewTask:
+    """Check what the types could not; the caller looks at the checker's errors."""
+    due = checker.due(body.run_at, body.delay, now_us) or from_us(now_us)
+    grace = body.misfire_grace
+    key = body.idempotency_key
+    if key is not None:
+        checker.text("idempotency_key", key)
+    return NewTask(
+        id=body.id or uuid7(now_us // 1000),
+        type=body.type,
+        queue=body.queue,
+        payload=checker.payload(bytes(body.payload), payload_limit),
+        due=due,
+        max_retries=body.max_retries,
+        backoff=None if body.backoff is None else backoff_text(body.backoff),
+        timeout=checker.timeout(body.timeout),
+        misfire_grace=None if grace is None else checker.duration("misfire_grace", grace),
+        on_lost=body.on_lost,
+        priority=body.priority,
+        key=key,
+        fingerprint=None if key is None or checker.errors else fingerprint(raw),
+        tags=checker.tags(body.tags),
+        own_id=body.id is not None,
+    )
+
+
+def fingerprint(raw: bytes) -> bytes:
+    """Equal for bodies that say the same, whatever their spacing, order or spelling of numbers."""
+    body = json.loads(raw, parse_float=_number, parse_int=_number)
+    body.pop("idempotency_key", None)
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).digest()
+
+
+def _number(text: str) -> str:
+    # Tagged, so that 1 and "1" differ; normalized, so that 1.0 and 1 do not.
+    return f"\0{Decimal(text).normalize()}"

@@ -1,0 +1,79 @@
+"""Rows become JSON; stored JSON passes through as it is."""
+
+from datetime import datetime
+
+import msgspec
+from msgspec import Raw
+
+from duly.nodes.api.wire import NULL, RunView, TaskView
+from duly.storage.tasks import NewTask, RunRow, TaskRow
+from duly.wheel.backoff import Backoff
+
+encoder = msgspec.json.Encoder()
+_DEFAULT_BACKOFF = Raw(encoder.encode(Backoff()))
+
+
+def task(row: TaskRow) -> TaskView:
+    """A stored task."""
+    return TaskView(
+        id=row.id,
+        type=row.type,
+        queue=row.queue,
+        payload=_raw(row.payload),
+        status=row.status,  # type: ignore[arg-type]  # a CHECK of the table
+        paused=row.paused,
+        next_run_at=row.next_run_at if row.status == "pending" else None,
+        slot=row.slot,
+        owner=row.owner,
+        version=row.version,
+        retry_count=row.retry_count,
+        max_retries=row.max_retries,
+        backoff=_DEFAULT_BACKOFF if row.backoff is None else _raw(row.backoff),
+        timeout=row.timeout,
+        schedule=_raw(row.schedule),
+        overrun=row.overrun,
+        misfire_grace=row.misfire_grace,
+        on_lost=row.on_lost,
+        priority=row.priority,
+        idempotency_key=row.idempotency_key,
+        tags=_raw(row.tags),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        worker=row.worker,
+        result=_raw(row.result),
+        error=_raw(row.error),
+    )
+
+
+def submitted(new: NewTask, slot: int, now: datetime) -> TaskRow:
+    """A task that was just inserted, without reading it back."""
+    return TaskRow(
+        id=new.id, type=new.type, queue=new.queue, payload=new.payload, status="pending",
+        paused=False, next_run_at=new.due, occurrence=new.due, slot=slot, owner=None, version=0,
+        retry_count=0, max_retries=new.max_retries, backoff=new.backoff, timeout=new.timeout,
+        schedule=None, overrun="skip", misfire_grace=new.misfire_grace, on_lost=new.on_lost,
+        priority=new.priority, idempotency_key=new.key, tags=new.tags, created_at=now,
+        updated_at=now, started_at=None, finished_at=None, worker=None, result=None, error=None,
+    )  # fmt: skip
+
+
+def run(row: RunRow) -> RunView:
+    """An ended attempt."""
+    return RunView(
+        task_id=row.task_id,
+        token=row.token,
+        occurrence=row.occurrence,
+        attempt=row.attempt,
+        outcome=row.outcome,  # type: ignore[arg-type]  # a CHECK of the table
+        worker=row.worker,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        error=_raw(row.error),
+        result=_raw(row.result),
+    )
+
+
+def _raw(text: str | None) -> Raw:
+    return NULL if text is None else Raw(text.encode())

@@ -1,0 +1,173 @@
+"""Request and reply shapes. Fields that a later version brings are refused as unknown."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta, Raw
+
+from duly.wheel.backoff import Backoff
+
+# `(?!\n)`: a plain `$` would also match before a final newline.
+_NAME = r"^[A-Za-z0-9_.:/-]+$(?!\n)"
+Type = Annotated[str, Meta(min_length=1, max_length=200, pattern=_NAME)]
+Queue = Annotated[str, Meta(min_length=1, max_length=100, pattern=_NAME)]
+Priority = Annotated[int, Meta(ge=0, le=9)]
+MaxRetries = Annotated[int, Meta(ge=0, le=100_000)]
+Duration = float | str
+TagName = Annotated[str, Meta(min_length=1, max_length=100)]
+TagValue = Annotated[str, Meta(max_length=500)]
+Tags = Annotated[dict[TagName, TagValue], Meta(max_length=16)]
+Key = Annotated[str, Meta(min_length=1, max_length=255)]
+Token = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+WorkerName = Annotated[str, Meta(min_length=1, max_length=200)]
+
+NULL = Raw(b"null")
+
+
+class TaskSubmission(msgspec.Struct, forbid_unknown_fields=True):
+    """A task and when to run it: at `run_at`, after `delay`, or now."""
+
+    type: Type
+    id: UUID | None = None
+    queue: Queue = "default"
+    payload: Raw = NULL
+    run_at: str | None = None
+    delay: Duration | None = None
+    max_retries: MaxRetries = 3
+    backoff: Backoff | None = None
+    timeout: Duration = 300.0
+    misfire_grace: Duration | None = None
+    on_lost: Literal["retry", "fail"] = "retry"
+    priority: Priority = 5
+    idempotency_key: Key | None = None
+    tags: Tags = {}
+
+
+class Batch(msgspec.Struct, forbid_unknown_fields=True):
+    """Tasks to submit, all or none."""
+
+    tasks: list[Raw]
+
+
+class BatchAnswer(msgspec.Struct):
+    """Ids in the order of the batch."""
+
+    ids: list[UUID]
+
+
+class TaskPatch(msgspec.Struct, forbid_unknown_fields=True):
+    """What to change of a pending task; absent fields stay."""
+
+    run_at: str | msgspec.UnsetType = msgspec.UNSET
+    delay: Duration | msgspec.UnsetType = msgspec.UNSET
+    payload: Raw | msgspec.UnsetType = msgspec.UNSET
+    priority: Priority | msgspec.UnsetType = msgspec.UNSET
+    max_retries: MaxRetries | msgspec.UnsetType = msgspec.UNSET
+    backoff: Backoff | msgspec.UnsetType = msgspec.UNSET
+    timeout: Duration | msgspec.UnsetType = msgspec.UNSET
+    tags: Tags | msgspec.UnsetType = msgspec.UNSET
+    misfire_grace: Duration | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class TaskView(msgspec.Struct):
+    """A task as the API shows it. Durations in seconds."""
+
+    id: UUID
+    type: str
+    queue: str
+    payload: Raw
+    status: Literal["pending", "running", "completed", "failed", "cancelled"]
+    paused: bool
+    next_run_at: datetime | None
+    slot: int
+    owner: str | None
+    version: int
+    retry_count: int
+    max_retries: int
+    backoff: Raw
+    timeout: float
+    schedule: Raw
+    overrun: str
+    misfire_grace: float | None
+    on_lost: str
+    priority: int
+    idempotency_key: str | None
+    tags: Raw
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    result: Raw
+    error: Raw
+
+
+class RunView(msgspec.Struct):
+    """One ended attempt."""
+
+    task_id: UUID
+    token: int
+    occurrence: datetime
+    attempt: int
+    outcome: Literal["completed", "failed", "lost", "timed_out", "cancelled", "skipped"]
+    worker: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    error: Raw
+    result: Raw
+
+
+class TaskPage(msgspec.Struct):
+    """A page of tasks, newest first."""
+
+    items: list[TaskView]
+    next_cursor: str | None
+
+
+class RunPage(msgspec.Struct):
+    """A page of runs, newest first."""
+
+    items: list[RunView]
+    next_cursor: str | None
+
+
+class StartBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A worker asks for the one start of a token; the same `start_id` may ask again."""
+
+    token: Token
+    start_id: Annotated[str, Meta(min_length=1, max_length=200)]
+    worker: WorkerName
+
+
+class ReportBody(msgspec.Struct, forbid_unknown_fields=True):
+    """One outcome. `started` and `finished` in ms since the epoch, `delay` in seconds."""
+
+    token: Token
+    outcome: Literal["completed", "failed", "snoozed"]
+    result: Raw = NULL
+    error: Raw = NULL
+    retry: bool | Literal[0, 1] = True
+    delay: Annotated[float, Meta(ge=0)] | None = None
+    worker: WorkerName | None = None
+    started: float | None = None
+    finished: float | None = None
+
+
+class ReportItem(ReportBody, forbid_unknown_fields=True, kw_only=True):
+    """One outcome among many."""
+
+    id: UUID
+
+
+class ReportBatch(msgspec.Struct, forbid_unknown_fields=True):
+    """Up to 10,000 outcomes."""
+
+    reports: Annotated[list[ReportItem], Meta(max_length=10_000)]
+
+
+class ReportAnswer(msgspec.Struct):
+    """For each report, in order, whether it was recorded; false = stale."""
+
+    recorded: list[bool]

@@ -1,0 +1,139 @@
+"""Handlers for workers that report over HTTP, and for confirmed starts."""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+from aiohttp import web
+
+from duly.actors.context import Context
+from duly.actors.messages import Outcomes
+from duly.actors.runtime import Reply
+from duly.nodes.api import bodies, json_guard
+from duly.nodes.api.problems import FieldError, conflict, invalid, unavailable
+from duly.nodes.api.wire import NULL, ReportAnswer, ReportBatch, ReportBody, StartBody
+from duly.storage import claims, tasks
+from duly.storage.claims import Ended
+from duly.storage.redis import TROUBLE
+from duly.wheel.durations import from_us
+
+_ANSWER_S = 9.0
+_BODY_BYTES = 64 * 1024 * 1024
+_start = msgspec.json.Decoder(StartBody)
+_report = msgspec.json.Decoder(ReportBody)
+_reports = msgspec.json.Decoder(ReportBatch)
+
+
+class WorkerHandlers:
+    """Start and report."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes of this part."""
+        return [
+            web.post("/v1/tasks/{id}/start", self.start),
+            web.post("/v1/tasks/{id}/report", self.report),
+            web.post("/v1/reports", self.reports),
+        ]
+
+    async def start(self, request: web.Request) -> web.Response:
+        """Grant a token its one start: 200, or 409 if it is stale or was granted to another."""
+        task_id = _id(request)
+        body = bodies.decode(_start, await bodies.read(request, 64 * 1024))
+        for field in ("start_id", "worker"):
+            if "\0" in getattr(body, field):
+                raise invalid(FieldError(field, "holds a NUL character"))
+        granted = await claims.start(
+            self._context.api_db, task_id, body.token, body.start_id, body.worker, self._now()
+        )
+        if not granted:
+            raise conflict("stale: this token may not start, or has been started")
+        return web.json_response({"started": True})
+
+    async def report(self, request: web.Request) -> web.Response:
+        """Record one outcome: 200, or 409 if its token is stale."""
+        task_id = _id(request)
+        body = bodies.decode(_report, await bodies.read(request, _BODY_BYTES))
+        recorded = await self._record([self._ended(task_id, body, "")])
+        if not recorded[0]:
+            raise conflict("stale: the task does not run under this token")
+        return web.json_response({"recorded": True})
+
+    async def reports(self, request: web.Request) -> web.Response:
+        """Record many outcomes; tells for each whether it was recorded."""
+        body = bodies.decode(_reports, await bodies.read(request, _BODY_BYTES))
+        ended = [
+            self._ended(item.id, item, f"reports[{at}].") for at, item in enumerate(body.reports)
+        ]
+        answer = ReportAnswer(await self._record(ended) if ended else [])
+        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
+    def _ended(self, task_id: UUID, body: ReportBody, prefix: str) -> Ended:
+        for field, raw in (("result", body.result), ("error", body.error)):
+            try:
+                json_guard.check(bytes(raw))
+            except json_guard.UnfitJsonError as error:
+                raise invalid(FieldError(f"{prefix}{field}", str(error))) from None
+        return Ended(
+            id=task_id,
+            token=body.token,
+            outcome=body.outcome,
+            worker=None if body.worker is None else body.worker.replace("\0", "�"),
+            started_at=_instant(f"{prefix}started", body.started),
+            finished_at=_instant(f"{prefix}finished", body.finished) or self._now(),
+            result=_text(body.result),
+            error=_text(body.error),
+            may_retry=bool(body.retry),
+            delay_s=body.delay,
+        )
+
+    async def _record(self, ended: list[Ended]) -> list[bool]:
+        reply: Reply[list[bool]] = Reply()
+        if not self._context.boxes.recorder.offer(Outcomes(ended, reply)):
+            raise unavailable("too many reports are waiting")
+        try:
+            recorded = await reply.wait(_ANSWER_S)
+        except TimeoutError:
+            raise unavailable("PostgreSQL did not answer in time; report again") from None
+        await self._clean_up([one for one, ok in zip(ended, recorded, strict=True) if ok])
+        return recorded
+
+    async def _clean_up(self, ended: list[Ended]) -> None:
+        """Take what is over out of the stream."""
+        found = await tasks.get(self._context.api_db, [one.id for one in ended])
+        queues: dict[str, list[tuple[bytes, str | bytes, str | bytes]]] = {}
+        for one in ended:
+            if one.id in found:
+                item = (b"", str(one.id), str(one.token))
+                queues.setdefault(found[one.id].queue, []).append(item)
+        try:
+            for queue, items in queues.items():
+                await self._context.streams.settle_tasks(queue, items)
+        except TROUBLE as error:
+            # Recorded all the same; upkeep removes what is left.
+            self._context.vitals.redis_error = str(error) or type(error).__name__
+
+    def _now(self) -> datetime:
+        return from_us(self._context.clock.now_us())
+
+
+def _id(request: web.Request) -> UUID:
+    try:
+        return UUID(request.match_info["id"])
+    except ValueError:
+        raise invalid(FieldError("id", "is not a UUID")) from None
+
+
+def _text(raw: msgspec.Raw) -> str | None:
+    data = bytes(raw)
+    return None if data == bytes(NULL) else data.decode()
+
+
+def _instant(field: str, ms: float | None) -> datetime | None:
+    if ms is None:
+        return None
+    if not 0 < ms < 4e13:
+        raise invalid(FieldError(field, "must be milliseconds since the epoch"))
+    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,0 +1,88 @@
+"""Running a node as a process: event loop, signals, exit code."""
+
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from duly.actors.runtime import Supervisor, TooManyRestartsError
+from duly.nodes.node import open_context, tree
+from duly.nodes.server import Announce
+from duly.nodes.settings import Settings
+from duly.storage.migrate import migrate
+
+log = logging.getLogger("duly.node")
+
+EXIT_CRASHED = 70
+"""Exit code of a node whose actors crashed too often (EX_SOFTWARE)."""
+
+
+def run_loop(main: Callable[[], Awaitable[int]]) -> int:
+    """Run `main` on uvloop where there is one; answers its exit code."""
+    use_uvloop = sys.platform != "win32"
+    return anyio.run(main, backend_options={"use_uvloop": use_uvloop})
+
+
+async def run_node(settings: Settings) -> int:
+    """Migrate, start the tree, run until a signal. Answers the exit code."""
+    assert settings.database_url is not None
+    await migrate(settings.database_url)
+    announce = Announce(settings.host)
+    async with open_context(settings) as context:
+        supervisor = tree(context, settings, announce)
+        log.info("node %s starts", context.node_id)
+        code = await _serve(supervisor)
+        log.info("node %s stopped", context.node_id)
+        return code
+
+
+async def _serve(supervisor: Supervisor) -> int:
+    ready = anyio.Event()
+    code = 0
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_stop_on_signal, supervisor, tasks.cancel_scope)
+        tasks.start_soon(_settle_memory, ready)
+        try:
+            await supervisor.serve(ready)
+        except* TooManyRestartsError as group:
+            for error in group.exceptions:
+                log.critical("giving up: %s", error)
+            code = EXIT_CRASHED
+        tasks.cancel_scope.cancel()
+    return code
+
+
+async def _stop_on_signal(supervisor: Supervisor, scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        asked = False
+        async for number in signals:
+            if asked:
+                scope.cancel()
+                return
+            asked = True
+            log.info("%s: stopping", signal.Signals(number).name)
+            supervisor.request_stop()
+
+
+async def _settle_memory(ready: anyio.Event) -> None:
+    """What the start allocated stays: collections need not look at it again."""
+    await ready.wait()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+def stop_when_stdin_closes() -> None:
+    """For a child of `duly up`: stop when the parent is gone, however it went."""
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="watch-stdin", daemon=True).start()

@@ -1,0 +1,106 @@
+"""The tree of one node. The only file that names every actor, in the order in which they start."""
+
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from duly.actors.clock import ClockActor
+from duly.actors.context import Context, Options
+from duly.actors.dispatcher import Dispatcher
+from duly.actors.leases import LeaseActor
+from duly.actors.listener import Listener
+from duly.actors.prefetcher import Prefetcher
+from duly.actors.reaper import Reaper
+from duly.actors.recorder import Recorder
+from duly.actors.runtime import Child, Supervisor
+from duly.actors.submitter import Submitter
+from duly.actors.ticker import Ticker
+from duly.actors.upkeep import Upkeep
+from duly.nodes.server import Announce, ApiServer
+from duly.nodes.settings import Settings
+from duly.storage.database import Database
+from duly.storage.leases import LeaseServers
+from duly.storage.streams import Streams
+from duly.wheel.clock import ClusterClock
+
+_LEASE_TIMEOUT_SHARE = 0.1  # of the TTL: a lease server that swallows packets costs little
+
+
+def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor:
+    """Each actor builds on those above it; one that crashes takes those below along."""
+    children = [
+        Child("clock", lambda: ClockActor(context)),
+        Child("upkeep", lambda: Upkeep(context)),
+        Child("leases", lambda: LeaseActor(context)),
+        Child("ticker", lambda: Ticker(context)),
+        Child("dispatcher", lambda: Dispatcher(context)),
+        Child("prefetcher", lambda: Prefetcher(context)),
+        Child("listener", lambda: Listener(context)),
+        Child("recorder", lambda: Recorder(context)),
+        Child("reaper", lambda: Reaper(context)),
+        Child("submitter", lambda: Submitter(context)),
+        Child("api", lambda: ApiServer(context, settings, announce)),
+    ]
+    return Supervisor(
+        "node",
+        children,
+        strategy="rest_for_one",
+        max_restarts=10,
+        within_s=30.0,
+        stop_grace_s=settings.stop_grace_s,
+    )
+
+
+@asynccontextmanager
+async def open_context(settings: Settings) -> AsyncIterator[Context]:
+    """Everything the actors share; closed in reverse, whatever happens."""
+    assert settings.database_url is not None
+    assert settings.redis_url is not None
+    # New at every start: a restarted process is a new owner, even under the same name.
+    node_id = f"{settings.node_name}-{os.getpid()}-{secrets.token_hex(4)}"
+    async with AsyncExitStack() as stack:
+        databases = []
+        for size in (settings.db_core_pool_size, settings.db_pool_size):
+            database = Database(
+                settings.database_url,
+                application=f"duly {node_id}"[:63],
+                pool_size=size,
+                statement_timeout_s=settings.db_statement_timeout_s,
+            )
+            await database.open()
+            stack.push_async_callback(database.close)
+            databases.append(database)
+        streams = Streams(settings.redis_url, node_id, settings.redis_timeout_s)
+        stack.push_async_callback(streams.close)
+        lease_servers = LeaseServers(
+            settings.lease_redis_urls or (settings.redis_url,),
+            node_id,
+            settings.lease_ttl_s,
+            settings.lease_ttl_s * _LEASE_TIMEOUT_SHARE,
+        )
+        stack.push_async_callback(lease_servers.close)
+        yield Context(
+            node_id=node_id,
+            options=_options(settings),
+            db=databases[0],
+            api_db=databases[1],
+            streams=streams,
+            lease_servers=lease_servers,
+            clock=ClusterClock(time.monotonic),
+        )
+
+
+def _options(settings: Settings) -> Options:
+    return Options(
+        lease_ttl_s=settings.lease_ttl_s,
+        lease_renew_s=settings.lease_renew_s,
+        horizon_s=settings.horizon_s,
+        wheel_cap=settings.wheel_cap,
+        sweep_every_s=settings.sweep_every_s,
+        dispatch_grace_s=settings.dispatch_grace_s,
+        window_floor=settings.window_floor,
+        idempotency_ttl_s=settings.idempotency_ttl_s,
+        retention_s=settings.retention_s,
+    )

@@ -1,0 +1,142 @@
+"""How the settings that are more than a number are read and checked: URLs, tokens, names.
+
+Each reader takes a text, or what a TOML file held, and raises ValueError that says what is allowed.
+"""
+
+import hashlib
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Final, Literal, TypeGuard, get_args
+from urllib.parse import urlsplit
+
+import msgspec
+
+Role = Literal["read", "submit", "admin"]
+
+# What the hash of an unset shell variable is; as a token it would let everybody in.
+_HASH_OF_NOTHING: Final = hashlib.sha256(b"").hexdigest()
+
+
+class Token(msgspec.Struct, frozen=True):
+    """One access token of the HTTP API; only its hash is known here."""
+
+    name: str
+    role: Role
+    sha256: str
+    """SHA-256 of the token, 64 lower-case hexadecimal digits."""
+
+
+def read_database_url(value: object) -> str:
+    """A PostgreSQL URL; what follows the scheme is left to the driver."""
+    return _url(value, "postgresql", "postgres")
+
+
+def read_redis_url(value: object) -> str:
+    """A URL of Redis or Valkey, by TCP, TLS or socket."""
+    url = _url(value, "redis", "rediss", "unix")
+    try:
+        parts = urlsplit(url)
+        port_is_right = parts.port != 0
+    except ValueError:
+        port_is_right = False
+    if not port_is_right:
+        raise ValueError("a URL whose port is from 1 to 65535")
+    if parts.scheme == "unix" and len(parts.path) < 2:
+        raise ValueError("unix:// and the path of a socket")
+    return url
+
+
+def read_lease_urls(value: object) -> tuple[str, ...]:
+    """The lease servers: an odd number, so that there is a majority, and no server twice."""
+    allowed = "1, 3 or 5 different Redis URLs, separated by commas"
+    urls = tuple(map(read_redis_url, _items(value, allowed)))
+    if len(urls) not in (1, 3, 5) or len(set(urls)) < len(urls):
+        raise ValueError(allowed)
+    return urls
+
+
+def read_tokens(value: object) -> tuple[Token, ...]:
+    """Access tokens. A name may have two, so that a token can be replaced without a gap."""
+    allowed = "name:role:hash, separated by commas; role read, submit or admin; hash SHA-256 in hex"
+    tokens: list[Token] = []
+    for item in _items(value, allowed):
+        name, _, rest = item.partition(":")
+        role, _, digest = rest.partition(":")
+        digest = digest.lower()
+        if not re.fullmatch(r"[A-Za-z0-9_.@-]{1,100}", name) or not re.fullmatch(
+            "[0-9a-f]{64}", digest
+        ):
+            raise ValueError(allowed)
+        if not _is_role(role):
+            raise ValueError(allowed)
+        if digest == _HASH_OF_NOTHING:
+            raise ValueError(f"hashes of tokens, but the one of {name} is of an empty text")
+        if any(digest == token.sha256 for token in tokens):
+            raise ValueError(f"different tokens, but the one of {name} is there twice")
+        tokens.append(Token(name, role, digest))
+    return tuple(tokens)
+
+
+def read_host(value: object) -> str:
+    """An address or a name to bind to."""
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.:%-]{1,255}", value):
+        raise ValueError("an IP address (IPv6 without brackets) or a host name")
+    return value
+
+
+def read_node_name(value: object) -> str:
+    """A name for people, safe in a Redis key, a log line and a URL."""
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.:-]{1,100}", value):
+        raise ValueError("1 to 100 of the characters A-Z a-z 0-9 _ . : -")
+    return value
+
+
+READERS: Final[dict[str, Callable[[object], object]]] = {
+    "database_url": read_database_url,
+    "redis_url": read_redis_url,
+    "lease_redis_urls": read_lease_urls,
+    "host": read_host,
+    "tokens": read_tokens,
+    "node_name": read_node_name,
+}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it; a name other than `localhost` may be anything."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def redact_url(url: str) -> str:
+    """The URL without its password; hides too much of a malformed one rather than too little."""
+    url = re.sub(r"^([\w+.-]*://)?([^:@/]*):.*@", r"\1\2:***@", url, flags=re.DOTALL)
+    return re.sub(r"(password=)[^&\s]*", r"\1***", url, flags=re.IGNORECASE)
+
+
+def shown(name: str, value: object) -> object:
+    """What an error may show of a setting's wrong value."""
+    if name.endswith(("_url", "_urls")) and isinstance(value, str):
+        return redact_url(value)
+    return "***" if name.endswith(("_url", "_urls")) or name == "tokens" else value
+
+
+def _is_role(text: str) -> TypeGuard[Role]:
+    return text in get_args(Role)
+
+
+def _url(value: object, *schemes: str) -> str:
+    starts = tuple(f"{scheme}://" for scheme in schemes)
+    if not isinstance(value, str) or not value.startswith(starts):
+        raise ValueError("a URL that begins with " + " or ".join(starts))
+    return value
+
+
+def _items(value: object, allowed: str) -> list[str]:
+    """The items of a comma-separated text, or of a list of texts from a TOML file."""
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise ValueError(allowed)
+    return [item.strip() for item in items if item.strip()]
