@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 
@@ -11,13 +11,11 @@ from duly.actors.context import Context
 from duly.actors.messages import Schedule
 from duly.actors.patience import Patience
 from duly.actors.runtime import Actor, Mailbox
-from duly.storage import keys
 from duly.storage.redis import TROUBLE
 
 log = logging.getLogger("duly.listener")
 
 _SILENCE_S = 10.0
-_ANSWER_S = 5.0
 
 
 class Listener(Actor[NoReturn]):
@@ -44,35 +42,20 @@ class Listener(Actor[NoReturn]):
 
     async def _hear(self) -> None:
         while True:
-            subscription = self._context.streams.subscription()
             try:
-                async with asyncio.timeout(_ANSWER_S):
-                    await subscription.subscribe(keys.wake(self._context.node_id))
-                self._patience.worked()
-                while True:
-                    await self._next(subscription)
+                async with self._context.streams.wakes() as next_message:
+                    self._patience.worked()
+                    while True:
+                        self._pass_on(await next_message(_SILENCE_S))
             except TROUBLE as error:
                 await asyncio.sleep(self._patience.failed(error))
-            finally:
-                await subscription.aclose()
 
-    async def _next(self, subscription: Any) -> None:
-        message = await self._message(subscription, _SILENCE_S)
-        if message is None:  # silence: is there still somebody at the other end?
-            await subscription.ping()
-            message = await self._message(subscription, _ANSWER_S)
-            if message is None:
-                raise TimeoutError("the wake channel's connection is dead")
-        if message["type"] != "message":
+    def _pass_on(self, message: bytes | None) -> None:
+        if message is None:
             return
         try:
-            rows = wakes.decode(message["data"])
+            rows = wakes.decode(message)
         except msgspec.DecodeError as error:
             log.warning("an unreadable wake message: %s", error)
             return
         self._context.boxes.ticker.offer(Schedule(rows))
-
-    @staticmethod
-    async def _message(subscription: Any, timeout_s: float) -> Any:
-        async with asyncio.timeout(timeout_s + _ANSWER_S):
-            return await subscription.get_message(ignore_subscribe_messages=True, timeout=timeout_s)

@@ -11,21 +11,17 @@ call can get it (tests/nodes/worker/test_conveyor.py holds it to that).
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from duly.storage import keys
-
-TROUBLE = (RedisError, OSError)
-"""What a call may raise: Redis refused, was too slow, or could not be reached."""
+from duly.storage.channel import NextMessage, subscribed
+from duly.storage.redis import call, connect, script_text
 
 COMMAND_TIMEOUT_S = 5.0
 """Longest wait for one answer, on top of a read's own blocking time."""
@@ -35,9 +31,6 @@ PENDING_PAGE = 500
 
 Item = tuple[bytes, list[str | bytes]]
 """Stream entry id and the words (field, value, …) of its report; no words: drop the entry."""
-
-NextCancel = Callable[[float], Coroutine[Any, Any, bytes | None]]
-"""Wait about that many seconds for a message on the control channel; raises if it is dead."""
 
 
 class GroupMissingError(Exception):
@@ -102,7 +95,7 @@ def parse_entry(queue: str, entry_id: bytes, words: Sequence[bytes] | None) -> D
 class Conveyor:
     """One worker's access to the streams of its queues.
 
-    Every method may raise one of `TROUBLE`; after it, entries may have been delivered that the
+    Every method may raise one of `redis.TROUBLE`; after it, entries may have been delivered that the
     caller has not seen: `pending` finds them, `fetch` brings them.
     """
 
@@ -114,13 +107,10 @@ class Conveyor:
         self._worker_id = worker_id
         self._reader_id: int | None = None
         name = f"duly-worker-{worker_id}"
-        self._commands = _client(url, client_name=name)
-        self._reader = _client(
-            url, client_name=f"{name}-read", redis_connect_func=self._reader_connected
-        )
-        self._control = _client(url, client_name=f"{name}-control")
-        script = Path(__file__).with_name("lua") / "report.lua"
-        self._report = self._commands.register_script(script.read_text(encoding="utf-8"))
+        self._commands = connect(url, name=name)
+        self._reader = connect(url, name=f"{name}-read", redis_connect_func=self._reader_connected)
+        self._control = connect(url, name=f"{name}-control")
+        self._report = self._commands.register_script(script_text("report"))
 
     async def close(self) -> None:
         """Close every connection; safe to call twice."""
@@ -221,29 +211,11 @@ class Conveyor:
         await _call(self._commands, ("DEL", keys.worker(self._worker_id)))
 
     @asynccontextmanager
-    async def listen(self) -> AsyncIterator[NextCancel]:
+    async def listen(self) -> AsyncIterator[NextMessage]:
         """Subscribe to this worker's control channel."""
-        pubsub = self._control.pubsub()
-
-        async def hear(timeout_s: float) -> Any:
-            async with asyncio.timeout(timeout_s + COMMAND_TIMEOUT_S):
-                return await pubsub.get_message(ignore_subscribe_messages=True, timeout=timeout_s)
-
-        async def next_message(timeout_s: float) -> bytes | None:
-            message = await hear(timeout_s)
-            if message is None:  # silence: is there still somebody at the other end?
-                await pubsub.ping()
-                message = await hear(COMMAND_TIMEOUT_S)
-                if message is None:
-                    raise TimeoutError("the control channel's connection is dead")
-            return cast(bytes, message["data"]) if message["type"] == "message" else None
-
-        try:
-            async with asyncio.timeout(COMMAND_TIMEOUT_S):
-                await pubsub.subscribe(keys.control(self._worker_id))
+        channel = keys.control(self._worker_id)
+        async with subscribed(self._control, channel, COMMAND_TIMEOUT_S) as next_message:
             yield next_message
-        finally:
-            await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
 
     async def _reader_connected(self, connection: Any) -> None:
         """Learn the reading connection's id, by which `unblock` ends its wait."""
@@ -255,32 +227,15 @@ class Conveyor:
             self._reader_id = None  # not permitted here: a read then ends by its own time
 
 
-def _client(url: str, **options: Any) -> Redis:
-    client = Redis.from_url(
-        url,
-        protocol=2,
-        # No timeout of the library's own: on Python 3.11 it can swallow a cancellation. See `_call`.
-        socket_timeout=None,
-        socket_connect_timeout=COMMAND_TIMEOUT_S,
-        socket_keepalive=True,
-        retry=Retry(NoBackoff(), 0),
-        **options,
-    )
-    for command in ("XREADGROUP", "XRANGE", "XPENDING"):
-        client.set_response_callback(command, _as_it_came)
-    return client
-
-
 async def _call(
-    client: Redis, words: Sequence[str | bytes | int], timeout_s: float = COMMAND_TIMEOUT_S
+    client: Redis, words: Sequence[str | bytes | int], timeout_s: float | None = None
 ) -> Any:
-    execute: Callable[..., Coroutine[Any, Any, Any]] = client.execute_command
-    async with asyncio.timeout(timeout_s):
-        return await execute(*words)
+    limit_s = COMMAND_TIMEOUT_S if timeout_s is None else timeout_s
+    return await call(client, *words, timeout_s=limit_s)
 
 
 async def _grouped(
-    client: Redis, words: Sequence[str | bytes | int], timeout_s: float = COMMAND_TIMEOUT_S
+    client: Redis, words: Sequence[str | bytes | int], timeout_s: float | None = None
 ) -> Any:
     try:
         return await _call(client, words, timeout_s)
@@ -288,7 +243,3 @@ async def _grouped(
         if str(error).startswith("NOGROUP"):
             raise GroupMissingError(str(error)) from error
         raise
-
-
-def _as_it_came(response: Any, **_options: Any) -> Any:
-    return response

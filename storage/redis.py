@@ -25,7 +25,7 @@ Word = str | bytes | int | float
 _RAW = ("XREADGROUP", "XRANGE", "XPENDING", "XINFO CONSUMERS")
 
 
-def connect(url: str, *, name: str) -> Redis:
+def connect(url: str, *, name: str, **options: Any) -> Redis:
     """A pooled client of the server at `url`, which opens nothing before its first call.
 
     Raises ValueError for a URL that is not a Redis URL.
@@ -40,6 +40,7 @@ def connect(url: str, *, name: str) -> Redis:
         socket_keepalive=True,
         health_check_interval=0,
         retry=Retry(NoBackoff(), 0),
+        **options,
     )
     for command in _RAW:
         client.set_response_callback(command, lambda response, **_: response)

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from redis.exceptions import ResponseError
 
 from duly.storage import keys
+from duly.storage.channel import NextMessage, subscribed
 from duly.storage.claims import Claimed
 from duly.storage.redis import Scripts, Word, call, connect
 
@@ -85,10 +87,11 @@ class Streams:
         words: list[Word] = [keys.WORKERS_GROUP]
         for task in tasks:
             due_ms = round(task.occurrence.timestamp() * 1_000_000) / 1000
-            words += [
+            fields: list[Word] = [
                 str(task.id), task.token, task.type, task.payload, f"{due_ms:.3f}",
                 task.retry_count + 1, task.timeout, queue, int(task.on_lost == "fail"),
             ]  # fmt: skip
+            words += fields
         _, entries, delivered = await self._scripts.run("publish", _queue_keys(queue), words)
         return await self._backlog(queue, entries, delivered)
 
@@ -128,9 +131,9 @@ class Streams:
         """Tell another node of tasks that fall into its horizon. May get lost: it sweeps."""
         await self._command("PUBLISH", keys.wake(node_id), message)
 
-    def subscription(self) -> Any:
-        """A pub/sub connection of its own, for this node's wake channel."""
-        return self._reader.pubsub()
+    def wakes(self) -> AbstractAsyncContextManager[NextMessage]:
+        """Listen on this node's wake channel."""
+        return subscribed(self._reader, keys.wake(self._node_id), self._timeout_s)
 
     # Reports
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from duly.nodes.worker.patience import Patience
-from duly.storage.conveyor import TROUBLE, Conveyor, NextCancel
+from duly.actors.patience import Patience
+from duly.storage.channel import NextMessage
+from duly.storage.conveyor import Conveyor
+from duly.storage.redis import TROUBLE
 
 log = logging.getLogger("duly.worker")
 
@@ -34,7 +36,7 @@ class Control:
 
     async def run(self) -> None:
         """Listen until cancelled, subscribing again whenever the connection breaks."""
-        patience = Patience("listening for cancellations")
+        patience = Patience("listening for cancellations", log)
         while True:
             try:
                 async with self._conveyor.listen() as next_message:
@@ -43,7 +45,7 @@ class Control:
             except TROUBLE as error:
                 await asyncio.sleep(patience.failed(error))
 
-    async def _listen(self, next_message: NextCancel) -> None:
+    async def _listen(self, next_message: NextMessage) -> None:
         while True:
             message = await next_message(LISTEN_S)
             if message is not None:

@@ -14,9 +14,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from duly.nodes.worker.patience import Patience, wait_for
+from duly.actors.patience import Patience
+from duly.nodes.worker.waiting import wait_for
 from duly.storage import keys
-from duly.storage.conveyor import TROUBLE, Conveyor
+from duly.storage.conveyor import Conveyor
+from duly.storage.redis import TROUBLE
 
 log = logging.getLogger("duly.worker")
 
@@ -69,7 +71,7 @@ class Liveness:
 
     async def run(self) -> None:
         """Renew the key until `close`."""
-        patience = Patience("renewing the worker's liveness")
+        patience = Patience("renewing the worker's liveness", log)
         wait_s = keys.LIVENESS_EVERY_S
         stalled = False
         while True:

@@ -19,19 +19,20 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
+from duly.actors.patience import Patience
 from duly.nodes.worker import outcomes
-from duly.nodes.worker.patience import Patience, wait_for
 from duly.nodes.worker.reporter import Reporter
 from duly.nodes.worker.run import now_ms
 from duly.nodes.worker.runner import Runner
+from duly.nodes.worker.waiting import wait_for
 from duly.storage.conveyor import (
-    TROUBLE,
     Conveyor,
     Delivery,
     Entry,
     GroupMissingError,
     Unreadable,
 )
+from duly.storage.redis import TROUBLE
 
 log = logging.getLogger("duly.worker")
 
@@ -80,7 +81,7 @@ class Reader:
 
     async def run(self) -> None:
         """Read and start tasks until `close`."""
-        patience = Patience("reading tasks")
+        patience = Patience("reading tasks", log)
         self._audit_at_s = time.monotonic() + AUDIT_EVERY_S
         while not self._closing.is_set():
             if self._runner.free <= 0 or self._reporter.full:
@@ -169,7 +170,7 @@ class Reader:
             self._runner.expect(())
 
     async def _tokens(self, queue: str, batch: list[Entry]) -> list[bytes | None]:
-        patience = Patience("checking tokens")
+        patience = Patience("checking tokens", log)
         while not self._closing.is_set():
             try:
                 return await self._conveyor.tokens(queue, [entry.id for entry in batch])

@@ -6,13 +6,18 @@ report by its token. What waits is bounded by the reader, which stops reading wh
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
+from duly.actors.patience import Patience
 from duly.nodes.worker.outcomes import Outcome
-from duly.nodes.worker.patience import Patience, wait_for
-from duly.storage.conveyor import TROUBLE, Conveyor, Entry, Item
+from duly.nodes.worker.waiting import wait_for
+from duly.storage.conveyor import Conveyor, Entry, Item
+from duly.storage.redis import TROUBLE
+
+log = logging.getLogger("duly.worker")
 
 BATCH_MAX = 256
 """Most reports in one call: the script holds up Redis for about a millisecond."""
@@ -73,7 +78,7 @@ class Reporter:
 
     async def run(self) -> None:
         """Send what is added until `close`."""
-        patience = Patience("reporting outcomes")
+        patience = Patience("reporting outcomes", log)
         while not self._closing.is_set():
             await self._added.wait()
             if not self._waiting:

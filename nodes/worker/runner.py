@@ -16,11 +16,11 @@ from duly.nodes.worker import outcomes
 from duly.nodes.worker.context import Context
 from duly.nodes.worker.handlers import Handlers
 from duly.nodes.worker.outcomes import Outcome
-from duly.nodes.worker.patience import wait_for
 from duly.nodes.worker.reporter import Reporter
 from duly.nodes.worker.run import CANCELLED, GIVE_BACK_DELAY_S, STOPPED, TIMED_OUT, Run, now_ms
 from duly.nodes.worker.starts import Starts, Verdict
 from duly.nodes.worker.threads import Threads
+from duly.nodes.worker.waiting import wait_for
 from duly.storage.conveyor import Entry
 
 log = logging.getLogger("duly.worker")

@@ -14,15 +14,17 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Final
 
+from duly.actors.patience import Patience
 from duly.nodes.worker.control import Control
 from duly.nodes.worker.handlers import Handlers
 from duly.nodes.worker.liveness import Liveness
-from duly.nodes.worker.patience import Patience, wait_for
 from duly.nodes.worker.reader import Reader
 from duly.nodes.worker.reporter import Reporter
 from duly.nodes.worker.runner import Runner
 from duly.nodes.worker.starts import Starts
-from duly.storage.conveyor import TROUBLE, Conveyor, GroupMissingError
+from duly.nodes.worker.waiting import wait_for
+from duly.storage.conveyor import Conveyor, GroupMissingError
+from duly.storage.redis import TROUBLE
 
 log = logging.getLogger("duly.worker")
 
@@ -104,7 +106,7 @@ class Session:
 
     async def _open(self) -> bool:
         """Reach Redis, however long it takes; False if the worker was stopped meanwhile."""
-        patience = Patience("connecting to Redis")
+        patience = Patience("connecting to Redis", log)
         while not self._stopping.is_set():
             try:
                 await self._liveness.first()

@@ -14,7 +14,7 @@ from typing import Final, Self
 import aiohttp
 import msgspec
 
-from duly.nodes.worker.patience import Patience
+from duly.actors.patience import Patience
 from duly.storage.conveyor import Entry
 
 log = logging.getLogger("duly.worker")
@@ -43,7 +43,7 @@ class Starts:
         self._worker_id = worker_id
         self._session: aiohttp.ClientSession | None = None
         self._said = False
-        self._patience = Patience("asking a node to confirm a start")
+        self._patience = Patience("asking a node to confirm a start", log)
 
     async def __aenter__(self) -> Self:
         if self._api is not None:

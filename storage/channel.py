@@ -1,0 +1,37 @@
+"""Listening on one pub/sub channel, and noticing when the connection has died in silence."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from redis.asyncio import Redis
+
+NextMessage = Callable[[float], Coroutine[Any, Any, bytes | None]]
+"""Wait about that many seconds for a message; raises one of `redis.TROUBLE` if the channel is dead."""
+
+
+@asynccontextmanager
+async def subscribed(client: Redis, name: str, answer_s: float) -> AsyncIterator[NextMessage]:
+    """Subscribe to the channel `name`; `answer_s` bounds the wait for one answer of the server."""
+    pubsub = client.pubsub()
+
+    async def hear(timeout_s: float) -> Any:
+        async with asyncio.timeout(timeout_s + answer_s):
+            return await pubsub.get_message(ignore_subscribe_messages=True, timeout=timeout_s)
+
+    async def next_message(timeout_s: float) -> bytes | None:
+        message = await hear(timeout_s)
+        if message is None:  # silence: is there still somebody at the other end?
+            await pubsub.ping()
+            message = await hear(answer_s)
+            if message is None:
+                raise TimeoutError(f"the connection of channel {name} is dead")
+        return cast(bytes, message["data"]) if message["type"] == "message" else None
+
+    try:
+        async with asyncio.timeout(answer_s):
+            await pubsub.subscribe(name)
+        yield next_message
+    finally:
+        await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
