@@ -117,7 +117,7 @@ class Streams:
 
     async def supersede(self, queue: str, task_id: UUID, token: int) -> str | None:
         """After a cancel: fence the task off with a higher token; answers who is running it."""
-        args = [keys.WORKERS_GROUP, str(task_id), token]
+        args: list[Word] = [keys.WORKERS_GROUP, str(task_id), token]
         holder = await self._scripts.run("supersede", _queue_keys(queue), args)
         return holder.decode() if holder else None
 
