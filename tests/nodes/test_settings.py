@@ -169,6 +169,8 @@ def test_a_variable_that_looks_like_a_slip_is_an_error() -> None:
     ) as e:
         load({}, {"DULY_DATABSE_URL": "postgres://u:hush@h"}, None)
     assert "hush" not in str(e.value)
+    with pytest.raises(SettingsError, match=r"DULY_PROT.*did you mean DULY_PORT"):
+        load({}, {"DULY_PROT": "1"}, None)
     with pytest.raises(SettingsError, match=r"DULY_port.*did you mean DULY_PORT"):
         load({}, {"DULY_port": "1"}, None)
     others = ["DULY_SERVICE_HOST", "DULY_TEST_REDIS_URL", "DULY_SERVER_USER", "DULY_POSTGRES_BIN"]
