@@ -66,7 +66,6 @@ class Supervisor:
         self._stop_grace_s = stop_grace_s
         self._monotonic = monotonic
         self._crashes: deque[float] = deque()
-        self._pause_is_due = False
         self._stop_requested = False
         self._failure: TooManyRestartsError | None = None
         self._served = False
@@ -111,12 +110,11 @@ class Supervisor:
     # Starting and restarting
 
     async def _settle(self, tasks: anyio.abc.TaskGroup, ready: anyio.Event) -> None:
-        """Bring up what is down, in order, then wait; cut short by a crash or a stop."""
+        """Bring up what is down, in order, then wait until a crash or a stop cuts it short."""
         for place in reversed(self._to_take_down()):
             await place.cancel()
-        if self._pause_is_due:
+        if self._crashes:
             await anyio.sleep(self._pause_s())
-            self._pause_is_due = False
         for place in self._places:
             if not place.alive:
                 place.begin()
@@ -128,14 +126,13 @@ class Supervisor:
         await anyio.sleep_forever()
 
     def _to_take_down(self) -> list[Place]:
-        """What restarts together with the first child that is down; empty if none is."""
+        """What restarts together with the first child that is down."""
         if self._strategy == "one_for_one":
             return []
-        down = [place.alive for place in self._places] + [False]
-        first = down.index(False)
-        if self._strategy == "one_for_all" and first < len(self._places):
-            first = 0
-        return self._places[first:]
+        if self._strategy == "one_for_all":
+            return self._places
+        first_down = [*(place.alive for place in self._places), False].index(False)
+        return self._places[first_down:]
 
     def _pause_s(self) -> float:
         doublings = min(len(self._crashes), 10) - 1
@@ -177,11 +174,9 @@ class Supervisor:
             # The crashes behind too many restarts have been logged, each with its traceback.
             exc_info=None if isinstance(error, TooManyRestartsError) else error,
         )
-        if ordered or self._failure is not None:
-            return
-        self._count(place, error)
-        self._pause_is_due = True
-        self._settling.cancel()
+        if not ordered:
+            self._count(place, error)
+            self._settling.cancel()
 
     def _count(self, place: Place, error: BaseException) -> None:
         now = self._monotonic()

@@ -69,6 +69,30 @@ async def test_a_crash_in_the_start_does_not_drop_what_the_one_before_had_not_fi
         assert handled == ["precious"]
 
 
+async def test_a_cleanup_that_fails_does_not_drop_what_was_cancelled() -> None:
+    rig = Rig("ab")
+    handled: list[str] = []
+
+    class Untidy(Actor[str]):
+        async def handle(self, message: str) -> None:
+            try:
+                await anyio.sleep(10)
+            except BaseException as error:
+                raise OSError("cannot close") from error
+            handled.append(message)
+
+    box = Mailbox[str]("untidy", 3)
+    children = [rig.children[0], Child("untidy", lambda: Untidy(box))]
+    supervisor = Supervisor("node", children, strategy="rest_for_one", max_restarts=1)
+    async with served(supervisor):
+        box.offer("precious")
+        await anyio.sleep(1)
+        rig.boxes["a"].offer("crash")
+        await anyio.sleep(20)
+        assert handled == ["precious"]
+        assert supervisor.statistics()[1].last_error == "OSError: cannot close"
+
+
 async def test_a_crash_is_logged_once_with_its_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -83,10 +107,13 @@ async def test_a_crash_is_logged_once_with_its_traceback(
     assert str(record.exc_info[1]) == "a told to crash"
 
 
-async def test_returning_unasked_is_a_crash() -> None:
+async def test_returning_unasked_is_a_crash_without_last_words() -> None:
     class Lazy(Actor[str]):
         async def run(self) -> None:
             await anyio.sleep(1)
+
+        async def stopped(self) -> None:
+            raise AssertionError("nobody stopped it")
 
     child = Child("lazy", lambda: Lazy(Mailbox("lazy", 1)))
     error = await outcome(Supervisor("node", [child], max_restarts=3))
@@ -148,7 +175,7 @@ async def test_a_crash_while_stopping_is_logged_and_the_stop_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rig = Rig("ab")
-    async with served(Supervisor("node", rig.children)):
+    async with served(Supervisor("node", rig.children, max_restarts=0)):
         rig.take_events()
         for message in ("crash", "x"):
             rig.boxes["b"].offer(message)

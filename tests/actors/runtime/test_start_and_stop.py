@@ -1,6 +1,7 @@
 """A supervisor starts in order, stops in reverse, and leaves nothing behind."""
 
 import anyio
+import anyio.lowlevel
 import pytest
 from actor_rig import Rig, outcome, served, states
 
@@ -193,3 +194,21 @@ async def test_it_is_served_once() -> None:
 async def test_no_children_are_fine() -> None:
     async with served(Supervisor("node", [])):
         await anyio.sleep(1)
+
+
+async def test_an_actor_that_never_waits_lets_others_run() -> None:
+    class Busy(Actor[int]):
+        handled = 0
+
+        async def handle(self, message: int) -> None:
+            self.handled = message
+
+    box = Mailbox[int]("busy", 1000)
+    busy = Busy(box)
+    async with served(Supervisor("node", [Child("busy", lambda: busy)])):
+        for number in range(1, 1001):
+            box.offer(number)
+        for _ in range(10):
+            await anyio.lowlevel.checkpoint()
+        assert 1 < busy.handled < 100
+    assert busy.handled == 1000

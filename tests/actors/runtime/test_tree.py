@@ -17,7 +17,9 @@ from duly.actors.runtime import (
 STRATEGIES: list[Strategy] = ["one_for_one", "rest_for_one", "one_for_all"]
 
 
-async def test_cancelling_from_outside_leaves_nothing_running() -> None:
+async def test_cancelling_from_outside_leaves_nothing_running(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     rig = Rig()
     inner = Rig("xy")
     children = [*rig.children, Child("inner", lambda: Supervisor("inner", inner.children))]
@@ -29,6 +31,7 @@ async def test_cancelling_from_outside_leaves_nothing_running() -> None:
     down = {event for event in rig.events + inner.events if "down" in event}
     assert down == {"a down", "b down", "c down", "x down", "y down"}
     assert not any("bye" in event for event in rig.events + inner.events)
+    assert caplog.messages == []
 
 
 async def test_cancelling_an_ordered_stop_ends_it_at_once() -> None:
