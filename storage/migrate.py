@@ -66,8 +66,7 @@ async def _apply(connection: Any) -> list[str]:
     await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
     await connection.execute(
         "create table if not exists duly_migrations ("
-        " version integer primary key, name text not null, checksum text not null,"
-        " applied_at timestamptz not null default clock_timestamp())"
+        " version integer primary key, name text not null, checksum text not null)"
     )
     rows = await connection.fetch("select version, name, checksum from duly_migrations")
     known = {row["version"]: row for row in rows}
