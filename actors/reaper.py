@@ -80,6 +80,7 @@ class Reaper(Actor[ReaperMessage]):
             else:
                 self._redis.worked()
                 self._postgres.worked()
+        await self._take_messages()
 
     async def _take_messages(self) -> None:
         mailbox: Mailbox[ReaperMessage] = self.mailbox
