@@ -37,6 +37,7 @@ _SWEEP_PAGES = 10
 _PAGE = 2000
 _BITE = 500
 _ANSWER_S = 0.5
+_FULL_S = 0.5  # between looks whether the wheel has room again
 _BEGINNING = Cursor(datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
 
 _Cursors = dict[int, Cursor]
@@ -64,7 +65,9 @@ class Prefetcher(Actor[PrefetcherMessage]):
     async def run(self) -> None:
         clock = self._context.clock
         while True:
-            due_at = 0.0 if self._hungry else min(self._next_sweep, self._next_pass)
+            due_at = min(self._next_sweep, self._next_pass)
+            if self._hungry and self._cursors:
+                due_at = 0.0
             messages: list[PrefetcherMessage] = []
             try:
                 with anyio.move_on_after(max(due_at, self._retry_at) - clock.monotonic()):
@@ -102,11 +105,11 @@ class Prefetcher(Actor[PrefetcherMessage]):
 
     async def _read(self) -> None:
         clock = self._context.clock
-        while self._hungry:
-            await self._refill(min(self._hungry))
         if not self._cursors:
             self._next_sweep = self._next_pass = clock.monotonic() + 1.0
             return
+        while self._hungry:
+            await self._refill(min(self._hungry))
         if clock.monotonic() >= self._next_sweep:
             self._next_sweep = clock.monotonic() + self._context.options.sweep_every_s
             await self._sweep()
@@ -146,6 +149,9 @@ class Prefetcher(Actor[PrefetcherMessage]):
     async def _advance(self) -> None:
         """One page of the pass. Comes again at once until the horizon is reached."""
         options, clock = self._context.options, self._context.clock
+        if self._context.vitals.wheel_entries >= options.wheel_cap:
+            self._next_pass = clock.monotonic() + _FULL_S
+            return
         if not self._unfinished:
             self._unfinished = set(self._cursors)  # the horizon has moved on
         before = from_us(clock.now_us() + round(options.horizon_s * 1e6))
@@ -153,14 +159,10 @@ class Prefetcher(Actor[PrefetcherMessage]):
         rows, more = await self._page(asked, before)
         for row in rows:
             self._cursors[row.slot] = Cursor(row.next_run_at, row.id)
-        entries = await self._pass_on(rows)
+        await self._pass_on(rows)
         self._unfinished = set(more)
-        if entries >= options.wheel_cap:
-            self._next_pass = clock.monotonic() + 1.0
-        elif not more:
-            self._next_pass = clock.monotonic() + options.horizon_s / 4
-        else:
-            self._next_pass = 0.0
+        # With more to come it goes on at once, after what the mailbox and the sweep have.
+        self._next_pass = 0.0 if more else clock.monotonic() + options.horizon_s / 4
 
     async def _page(self, cursors: _Cursors, before: datetime) -> tuple[list[DueRow], _Cursors]:
         """A page, and the cursors of the slots that have more."""
@@ -175,17 +177,17 @@ class Prefetcher(Actor[PrefetcherMessage]):
             last[row.slot] = Cursor(row.next_run_at, row.id)
         return rows, {slot: last[slot] for slot, n in counts.items() if n == per_slot}
 
-    async def _pass_on(self, rows: list[DueRow]) -> int:
-        """Give rows to the wheel, at its pace; answers how many entries it holds."""
+    async def _pass_on(self, rows: list[DueRow]) -> None:
+        """Give rows to the wheel, at its pace."""
         if not rows:
-            return self._context.vitals.wheel_entries
+            return
         reply: Reply[int] = Reply()
         await self._context.boxes.ticker.send(Schedule(rows, reply))
         while not self.stopping.is_set():
             try:
-                return await reply.wait(_ANSWER_S)
+                await reply.wait(_ANSWER_S)
             except TimeoutError:
                 continue
             except ActorCrashedError:
-                break  # and takes us along
-        return self._context.vitals.wheel_entries
+                pass  # its restart takes us along
+            return

@@ -9,13 +9,20 @@ from msgspec import Meta, Raw
 
 from duly.wheel.backoff import Backoff
 
+
+def _shown(**more: object) -> Meta:
+    """What the OpenAPI document says of a field that is checked by hand, for better messages."""
+    return Meta(extra_json_schema=more)
+
+
 # `(?!\n)`: a plain `$` would also match before a final newline.
 _NAME = r"^[A-Za-z0-9_.:/-]+$(?!\n)"
 Type = Annotated[str, Meta(min_length=1, max_length=200, pattern=_NAME)]
 Queue = Annotated[str, Meta(min_length=1, max_length=100, pattern=_NAME)]
 Priority = Annotated[int, Meta(ge=0, le=9)]
 MaxRetries = Annotated[int, Meta(ge=0, le=100_000)]
-Duration = float | str
+Duration = Annotated[float, _shown(minimum=0)] | Annotated[str, _shown(format="duration")]
+Time = Annotated[str, _shown(format="date-time")]
 TagName = Annotated[str, Meta(min_length=1, max_length=100)]
 TagValue = Annotated[str, Meta(max_length=500)]
 Tags = Annotated[dict[TagName, TagValue], Meta(max_length=16)]
@@ -39,7 +46,7 @@ class TaskSubmission(msgspec.Struct, forbid_unknown_fields=True):
     id: UUID | None = None
     queue: Queue = "default"
     payload: Raw = msgspec.field(default_factory=_null)
-    run_at: str | None = None
+    run_at: Time | None = None
     delay: Duration | None = None
     max_retries: MaxRetries = 3
     backoff: Backoff | None = None
@@ -66,7 +73,7 @@ class BatchAnswer(msgspec.Struct):
 class TaskPatch(msgspec.Struct, forbid_unknown_fields=True):
     """What to change of a pending task; absent fields stay."""
 
-    run_at: str | msgspec.UnsetType = msgspec.UNSET
+    run_at: Time | msgspec.UnsetType = msgspec.UNSET
     delay: Duration | msgspec.UnsetType = msgspec.UNSET
     payload: Raw | msgspec.UnsetType = msgspec.UNSET
     priority: Priority | msgspec.UnsetType = msgspec.UNSET

@@ -28,7 +28,7 @@ async def test_sigterm_under_load_drains_the_node(cluster: Cluster) -> None:
 
 async def test_a_node_that_crashes_again_and_again_gives_up(cluster: Cluster) -> None:
     await cluster.submit(10)
-    await cluster.query("alter table slots rename to elsewhere")
+    await cluster.query("alter table tasks rename to elsewhere")
     assert cluster.node.wait(60) == 70
     assert "giving up" in cluster.node.output
     assert "UndefinedTableError" in cluster.node.output

@@ -22,9 +22,8 @@ from duly.storage.tasks import NewTask, Submitted
 FAR = "2040-01-01T00:00:00Z"
 
 
-@pytest.mark.parametrize("own_ids", [False, True])
 async def test_c39_a_pool_used_up_is_503_in_time_and_recovers(
-    fresh_database: str, redis_url: str, own_ids: bool
+    fresh_database: str, redis_url: str
 ) -> None:
     async with running_node(
         fresh_database, redis_url, db_pool_size=3, db_statement_timeout_s=1.0
@@ -36,7 +35,7 @@ async def test_c39_a_pool_used_up_is_503_in_time_and_recovers(
 
         async def submit(n: int) -> tuple[Answer, float]:
             body: dict[str, Any] = {"type": "a", "run_at": FAR, "idempotency_key": f"k{n}"}
-            if own_ids:
+            if n % 4 == 1:  # these do not share a statement with others
                 body["id"] = str(uuid4())
             began = asyncio.get_running_loop().time()
             answer = await node.call("POST", "/v1/tasks", body)
@@ -49,6 +48,7 @@ async def test_c39_a_pool_used_up_is_503_in_time_and_recovers(
         answers = await asyncio.gather(*calls)
         assert {answer.status for answer, _ in answers} == {503}
         assert {answer.headers["Retry-After"] for answer, _ in answers} == {"1"}
+        print(sorted(round(s,1) for _, s in answers)[::10])
         assert max(seconds for _, seconds in answers) < 10
         assert node.context.vitals.owned_slots == 256
         await transaction.rollback()
@@ -66,7 +66,7 @@ async def test_c46_clients_that_hang_up_leave_whole_tasks_and_no_connection(
     node: RunningNode,
 ) -> None:
     chance = random.Random(46)
-    keys = [f"k{n}" for n in range(1000)]
+    keys = [f"k{n}" for n in range(500)]
     batches = [[f"b{n}-{m}" for m in range(20)] for n in range(40)]
     running = [await node.running_task(max_retries=0) for _ in range(8)]
     pending = [(await node.client.submit("p", run_at=FAR)).id for _ in range(40)]

@@ -13,11 +13,12 @@ from processes import Child, Processes
 from duly.nodes.client import SyncClient
 
 ROOT = Path(__file__).parents[2]
+# A test asks for its folder before `processes`: so the processes end before the folder goes.
 READY = r"^Ready\. API (http://127\.0\.0\.1:\d+) "
 
 
 @pytest.fixture
-def up(processes: Processes, seeded_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Child:
+def up(seeded_folder: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch) -> Child:
     """What runs in the tour's first terminal."""
     monkeypatch.chdir(ROOT / "examples")
     folder = ("--data", seeded_folder)

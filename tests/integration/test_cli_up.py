@@ -17,6 +17,7 @@ from duly.nodes.client import SyncClient
 from duly.nodes.embedded.leftovers import wait_ended
 
 SAMPLE = "duly.nodes.cli.sample:worker"
+# A test asks for its folder before `processes`: so the processes end before the folder goes.
 READY = r"^Ready\. API (http://127\.0\.0\.1:\d+) "
 END_S = 40.0
 
@@ -47,7 +48,7 @@ def is_duly(process: psutil.Process, command: str) -> bool:
     return list(line[2:5]) == ["-m", "duly", command]
 
 
-def test_start_use_and_ctrl_c(processes: Processes, seeded_folder: Path) -> None:
+def test_start_use_and_ctrl_c(seeded_folder: Path, processes: Processes) -> None:
     up = Up(processes, seeded_folder, "--port", "0", "--worker", SAMPLE)
     file = seeded_folder / "urls.json"
     urls: dict[str, Any] = json.loads(file.read_text())
@@ -69,7 +70,7 @@ def test_start_use_and_ctrl_c(processes: Processes, seeded_folder: Path) -> None
 
 
 def test_kill_9_leaves_nobody_and_the_next_start_has_the_data(
-    processes: Processes, seeded_folder: Path
+    seeded_folder: Path, processes: Processes
 ) -> None:
     port = free_port()
     up = Up(processes, seeded_folder, "--port", port, "--worker", SAMPLE)
@@ -96,7 +97,7 @@ def test_kill_9_leaves_nobody_and_the_next_start_has_the_data(
 
 
 def test_a_killed_node_and_a_killed_worker_are_started_again(
-    processes: Processes, seeded_folder: Path
+    seeded_folder: Path, processes: Processes
 ) -> None:
     up = Up(processes, seeded_folder, "--port", "0", "--nodes", "2", "--worker", SAMPLE)
     killed = [p for p in up.family if is_duly(p, "node") or is_duly(p, "worker")]
@@ -116,7 +117,7 @@ def test_a_killed_node_and_a_killed_worker_are_started_again(
     assert up.all_gone()
 
 
-def test_a_folder_in_use_and_a_port_in_use(processes: Processes, seeded_folder: Path) -> None:
+def test_a_folder_in_use_and_a_port_in_use(seeded_folder: Path, processes: Processes) -> None:
     up = Up(processes, seeded_folder, "--port", "0")
     port = up.url.rpartition(":")[2]
     second = processes.python("-m", "duly", "up", "--data", seeded_folder, "--port", port)
@@ -129,6 +130,7 @@ def test_a_folder_in_use_and_a_port_in_use(processes: Processes, seeded_folder: 
     assert not elsewhere.exists()
     assert up.child.exit_code is None
     assert (seeded_folder / "urls.json").exists()
+    assert up.child.stop() == 0
 
 
 @pytest.mark.parametrize(
@@ -139,8 +141,8 @@ def test_a_folder_in_use_and_a_port_in_use(processes: Processes, seeded_folder: 
     ],
 )
 def test_what_cannot_run_ends_all_of_it(
-    processes: Processes,
     seeded_folder: Path,
+    processes: Processes,
     environ: dict[str, str],
     more: list[str],
     says: str,
@@ -155,7 +157,7 @@ def test_what_cannot_run_ends_all_of_it(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_it_starts(
-    processes: Processes, seeded_folder: Path, number: signal.Signals
+    seeded_folder: Path, processes: Processes, number: signal.Signals
 ) -> None:
     child = processes.python("-m", "duly", "up", "--data", seeded_folder, "--port", "0")
     child.wait_for_line(r"^PostgreSQL \S+ on")
@@ -167,7 +169,7 @@ def test_a_signal_while_it_starts(
 
 
 def test_a_second_ctrl_c_does_not_wait_for_tasks(
-    processes: Processes, seeded_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seeded_folder: Path, processes: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sleeper.py").write_text(
         "import asyncio, os, duly\n"
@@ -189,7 +191,7 @@ def test_a_second_ctrl_c_does_not_wait_for_tasks(
     assert up.all_gone()
 
 
-def test_demo_shows_a_task_and_how_late_it_ran(processes: Processes, seeded_folder: Path) -> None:
+def test_demo_shows_a_task_and_how_late_it_ran(seeded_folder: Path, processes: Processes) -> None:
     folder = ("--data", seeded_folder)
     child = processes.python("-m", "duly", "demo", *folder, "--port", "0", "--count", "1")
     assert child.wait(60) == 0, child.output

@@ -260,14 +260,14 @@ async def test_groups_are_made_anew_after_everything_was_lost(
     streams: Streams, client: Any
 ) -> None:
     await streams.publish(Q, [task()])
-    await run(client, "FLUSHALL")
+    await run(client, "FLUSHDB")
     with pytest.raises(ResponseError, match="NOGROUP"):
         await streams.read_reports([Q], block_ms=1)
     assert await streams.reports_mark(Q) == (None, b"0-0")
     assert await streams.read_reports([Q], block_ms=1) == []
-    await run(client, "FLUSHALL")
+    await run(client, "FLUSHDB")
     assert await streams.consumers(Q) == []
-    await run(client, "FLUSHALL")
+    await run(client, "FLUSHDB")
     await streams.publish(Q, [task()])
     assert len(await read(client, "w")) == 1
     assert await streams.known_queues() == {Q}
@@ -279,7 +279,7 @@ async def test_a_loss_is_seen_by_every_node(streams: Streams, redis_url: str, cl
     before = await other.data_mark()
     await other.set_sentinel()  # it is there: this changes nothing
     assert await streams.data_mark() == before
-    await run(client, "FLUSHALL")
+    await run(client, "FLUSHDB")
     assert (await streams.data_mark())[1] is None
     await streams.set_sentinel()
     assert await other.data_mark() != before

@@ -127,7 +127,7 @@ class Cluster:
                 redis.xlen(keys.tasks("default")), redis.xlen(keys.reports("default")),
                 redis.hlen(keys.inflight("default")), redis.hlen(keys.entries("default")),
             )  # fmt: skip
-            return counts == [0, 0, 0, 0]
+            return not any(counts)
 
         try:
             await wait_for(empty, 30, "the streams are empty")

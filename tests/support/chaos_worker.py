@@ -5,7 +5,9 @@ import os
 
 import duly
 
-worker = duly.Worker(os.environ["DULY_REDIS_URL"], concurrency=20)
+worker = duly.Worker(
+    os.environ["DULY_REDIS_URL"], concurrency=20, api=os.environ.get("DULY_TEST_API")
+)
 
 
 @worker.task("work")
@@ -13,3 +15,9 @@ async def work(ctx: duly.Context, payload: int) -> int:
     """Take about as long as a small request to somewhere."""
     await asyncio.sleep(0.05)
     return payload
+
+
+@worker.task("hang")
+async def hang(ctx: duly.Context) -> None:
+    """Run until the process ends."""
+    await asyncio.Event().wait()

@@ -128,16 +128,19 @@ class FakeDatabase:
         self, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime,
         per_slot: int, without: list[str], without_until: datetime,
     ) -> list[Record]:  # fmt: skip
-        found = []
-        for slot, cursor in zip(slots, zip(ats, after, strict=True), strict=True):
-            page = sorted(
-                (row.next_run_at, row.id)
-                for row in self._pending()
-                if row.slot == slot and row.next_run_at < before
-                and (row.next_run_at, row.id) > cursor
+        cursors = dict(zip(slots, zip(ats, after, strict=True), strict=True))
+        pages: dict[int, list[DueRow]] = {slot: [] for slot in slots}
+        for row in self._pending():
+            if (
+                row.next_run_at < before
+                and row.slot in cursors
+                and (row.next_run_at, row.id) > cursors[row.slot]
                 and (row.queue not in without or row.next_run_at > without_until)
-            )  # fmt: skip
-            found += [self.rows[task_id] for _, task_id in page[:per_slot]]
+            ):
+                pages[row.slot].append(row)
+        found = []
+        for page in pages.values():
+            found += sorted(page, key=lambda row: (row.next_run_at, row.id))[:per_slot]
         return self._read(found)
 
     def _due_best(self, slots: list[int], queue: str, now: datetime, limit: int) -> list[Record]:
@@ -254,27 +257,42 @@ class Firing:
         clock.observe(now, now, now_us())
 
     def own(self, slots: Sequence[int] = SLOTS, epoch: int = 1, for_s: float = 1e9) -> None:
-        """Tell the actors what the node owns."""
-        boxes = self.context.boxes
+        """Say what the node owns from now on; the actors are told at once, and again and again."""
         until = self.context.clock.monotonic() + for_s
+        self._ownership = Ownership(dict.fromkeys(slots, epoch), until)
+        self._tell()
+
+    def _tell(self) -> None:
+        boxes = self.context.boxes
         for box in (boxes.ticker, boxes.dispatcher, boxes.prefetcher):
-            assert box.offer(Ownership(dict.fromkeys(slots, epoch), until))
+            box.offer(self._ownership)
 
     @asynccontextmanager
     async def running(
-        self, *actors: type[Actor[Any]], may_crash: bool = False
+        self, *actors: type[Actor[Any]], may_crash: bool = False, tell_s: float = 1.0
     ) -> AsyncIterator[Supervisor]:
         """Ticker, dispatcher and prefetcher (or the actors given) under a supervisor, owning all."""
         kinds = actors or (Ticker, Dispatcher, Prefetcher)
         self.own()
+
         supervisor = Supervisor(
             "firing",
             [self._child(kind) for kind in kinds],
             strategy="rest_for_one",
             max_restarts=1_000_000 if may_crash else 0,
         )
-        async with served(supervisor):
+        async with served(supervisor) as tasks:
+            telling = anyio.CancelScope()
+
+            async def tell() -> None:  # as the lease actor does
+                with telling:
+                    while True:
+                        await anyio.sleep(tell_s)
+                        self._tell()
+
+            tasks.start_soon(tell)
             yield supervisor
+            telling.cancel()
         errors = [one.last_error for one in supervisor.statistics() if one.last_error]
         assert may_crash or not errors, errors
 

@@ -1,0 +1,75 @@
+"""The node starts when the cluster's clock is known, and goes on when it cannot be read."""
+
+import time
+from dataclasses import replace
+
+import anyio
+import pytest
+from waiting import wait_for
+
+from duly.actors import clock
+from duly.actors.clock import ClockActor
+from duly.actors.context import Context
+from duly.storage import upkeep
+from duly.storage.database import Database
+from duly.storage.errors import StoreUnavailableError
+from duly.storage.upkeep import ServerTime, server_time
+from duly.wheel.clock import ClusterClock
+from duly.wheel.durations import to_us
+
+
+class Server:
+    """PostgreSQL's clock, as the test has it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.down = False
+        self.timeline = 1
+        monkeypatch.setattr(upkeep, "server_time", self.read)
+
+    async def read(self, db: Database) -> ServerTime:
+        if self.down:
+            raise StoreUnavailableError("PostgreSQL is away")
+        return (await server_time(db))._replace(timeline=self.timeline)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    monkeypatch.setattr(clock, "_EVERY_S", 0.02)
+    return Server(monkeypatch)
+
+
+@pytest.fixture
+def unset(context: Context) -> Context:
+    """A context whose clock has not been measured."""
+    return replace(context, clock=ClusterClock(time.monotonic))
+
+
+async def test_it_starts_once_the_time_is_known(unset: Context, server: Server) -> None:
+    server.down = True
+    ready = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ClockActor(unset).serve, ready)
+        await wait_for(
+            lambda: unset.vitals.postgres_error == "PostgreSQL is away", 10, "the error is shown"
+        )
+        assert not ready.is_set()
+        server.down = False
+        await wait_for(ready.is_set, 10, "it has started")
+        tasks.cancel_scope.cancel()
+    now = to_us((await server_time(unset.db)).now)
+    assert abs(unset.clock.now_us() - now) < 100_000
+    assert unset.vitals.postgres_error is None
+
+
+async def test_it_follows_a_promotion_and_outlives_an_outage(
+    context: Context, server: Server
+) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ClockActor(context).serve, anyio.Event())
+        await wait_for(lambda: context.vitals.token_base == 0, 10, "the first timeline")
+        server.down = True
+        await wait_for(lambda: context.vitals.postgres_error, 10, "the error is shown")
+        server.down, server.timeline = False, 3
+        await wait_for(lambda: context.vitals.token_base == 2 << 40, 10, "the new timeline")
+        await wait_for(lambda: context.vitals.postgres_error is None, 10, "no error is shown")
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,214 @@
+"""What the dispatcher fires, in which order, and never more than the workers will soon fetch."""
+
+import asyncio
+from typing import Any
+
+import anyio
+import pytest
+from firing_rig import SLOTS, Firing, due_row
+from virtual_time import VIRTUAL_TIME
+from waiting import wait_for
+
+from duly.actors.context import Options
+from duly.actors.dispatcher import Dispatcher
+from duly.actors.messages import Capacity, Due
+from duly.storage.errors import StoreUnavailableError
+from duly.storage.slots import DueRow
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return VIRTUAL_TIME
+
+
+async def send(firing: Firing, rows: list[DueRow]) -> None:
+    """Put rows into the store and tell the dispatcher that they are due."""
+    firing.database.put(*rows)
+    for begin in range(0, len(rows), 500):
+        await firing.context.boxes.dispatcher.send(Due(rows[begin : begin + 500]))
+
+
+async def published(firing: Firing, count: int) -> None:
+    await wait_for(lambda: len(firing.streams.published) >= count, 60, f"{count} published")
+
+
+async def test_priority_then_due_time_while_the_window_is_full() -> None:
+    firing = Firing(Options(window_floor=100))
+    blockers = [due_row(-1000) for _ in range(100)]
+    rows = [due_row(-number, priority=number % 10) for number in range(600)]
+    async with firing.running(Dispatcher):
+        await send(firing, blockers)
+        await published(firing, 100)
+        await send(firing, rows)
+        await anyio.sleep(1)
+        assert len(firing.streams.published) == 100
+        for number in range(1, 7):
+            firing.streams.consume("q", 100)
+            await published(firing, 100 + 100 * number)
+    best_first = sorted(rows, key=lambda row: (row.priority, row.next_run_at))
+    # Within one batch the claim may answer in any order.
+    for begin in range(0, 600, 100):
+        batch = firing.streams.ids[100 + begin : 200 + begin]
+        assert set(batch) == {row.id for row in best_first[begin : begin + 100]}
+
+
+@pytest.mark.parametrize(("concurrency", "window"), [(0, 100), (150, 300)])
+async def test_undelivered_never_exceeds_the_window(concurrency: int, window: int) -> None:
+    firing = Firing(Options(window_floor=100))
+    async with firing.running(Dispatcher):
+        if concurrency:
+            await firing.context.boxes.dispatcher.send(Capacity("q", concurrency))
+        await send(firing, [due_row(-1) for _ in range(3000)])
+        while len(firing.streams.published) < 3000:
+            await anyio.sleep(0.05)
+            firing.streams.consume("q", 40)
+    assert 0.7 * window < firing.streams.most_undelivered["q"] <= window
+
+
+async def test_queues_take_turns_however_much_one_of_them_has() -> None:
+    firing = Firing()
+    firing.streams.endless = True
+    async with firing.running(Dispatcher):
+        await send(firing, [due_row(-9, queue="deep") for _ in range(9000)])
+        await published(firing, 200)
+        before = len(firing.streams.published)
+        await send(firing, [due_row(-1, queue=f"small-{number}") for number in range(5)])
+        await published(firing, 9005)
+    places = [n for n, one in enumerate(firing.streams.published) if one.queue != "deep"]
+    assert len(places) == 5
+    assert max(places) - before < 2500
+
+
+async def test_a_queue_without_workers_is_looked_at_seldom_and_holds_up_no_other() -> None:
+    firing = Firing(Options(window_floor=10))
+    async with firing.running(Dispatcher):
+        await send(firing, [due_row(-1, queue="nobody") for _ in range(50)])
+        await anyio.sleep(60)
+        assert len(firing.streams.published) == 10
+        assert firing.streams.looks < 150
+        began = asyncio.get_running_loop().time()
+        await send(firing, [due_row(-1, queue="q")])
+        await published(firing, 11)
+        assert asyncio.get_running_loop().time() - began < 0.05
+        firing.streams.consume("nobody", 10)  # a worker came
+        await published(firing, 21)
+        assert asyncio.get_running_loop().time() - began < 1
+
+
+async def test_the_first_task_after_a_pause_is_not_delayed_by_what_was_known() -> None:
+    firing = Firing(Options(window_floor=10))
+    async with firing.running(Dispatcher):
+        await send(firing, [due_row(-1) for _ in range(10)])
+        await published(firing, 10)
+        firing.streams.consume("q", 10)
+        await anyio.sleep(10)
+        began = asyncio.get_running_loop().time()
+        await send(firing, [due_row(10)])
+        await published(firing, 11)
+        assert asyncio.get_running_loop().time() - began < 0.03
+
+
+async def test_a_claim_that_did_not_happen_is_tried_again() -> None:
+    firing = Firing()
+    away = StoreUnavailableError("no connection")
+    firing.database.errors.extend([("claim", away, False)] * 3)
+    rows = [due_row(-1) for _ in range(50)]
+    async with firing.running(Dispatcher):
+        await send(firing, rows)
+        await published(firing, 50)
+    assert sorted(firing.streams.ids) == sorted(row.id for row in rows)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_claim_in_doubt_is_read_back(committed: bool) -> None:
+    firing = Firing()
+    cut = StoreUnavailableError("cut", in_doubt=True)
+    firing.database.errors.append(("claim", cut, committed))
+    firing.database.errors.append(("claimed", cut, False))
+    rows = [due_row(-1) for _ in range(50)]
+    async with firing.running(Dispatcher):
+        await send(firing, rows)
+        await published(firing, 50)
+    assert sorted(firing.streams.ids) == sorted(row.id for row in rows)
+    assert firing.database.calls["claim"] == (1 if committed else 2)
+
+
+async def test_redis_away_publishes_what_is_claimed_and_claims_no_more() -> None:
+    firing = Firing(Options(window_floor=1000))
+    rows = [due_row(-1) for _ in range(400)]
+    async with firing.running(Dispatcher):
+        firing.streams.errors.extend([ConnectionError("away")] * 30)
+        await send(firing, rows[:10])
+        await wait_for(lambda: firing.database.claimed, 5, "a claim")
+        await anyio.sleep(1)
+        await send(firing, rows[10:])
+        await anyio.sleep(5)
+        assert len(firing.database.claimed) == 10
+        assert firing.streams.published == []
+        firing.streams.errors.clear()
+        await published(firing, 400)
+    assert sorted(firing.streams.ids) == sorted(row.id for row in rows)
+
+
+async def test_no_claim_once_the_lease_is_not_surely_valid() -> None:
+    firing = Firing()
+    async with firing.running(Dispatcher):
+        firing.own(for_s=1.0)
+        await anyio.sleep(1.1)
+        await send(firing, [due_row(-1) for _ in range(20)])
+        await anyio.sleep(20)
+        assert not firing.database.claimed
+        firing.own(for_s=1.0)
+        await published(firing, 20)
+
+
+async def test_a_refused_claim_waits_for_the_news_about_the_slots() -> None:
+    firing = Firing()
+    firing.database.epoch = 2
+    rows = [due_row(-1) for _ in range(80)]
+    async with firing.running(Dispatcher):
+        await send(firing, rows)
+        await anyio.sleep(1)
+        assert not firing.database.claimed
+        assert firing.database.calls["claim"] < 15
+        firing.own(SLOTS[:4], epoch=2)
+        await published(firing, 40)
+        await anyio.sleep(1)
+    assert {row.slot for row in rows if row.id in firing.database.claimed} == set(SLOTS[:4])
+
+
+async def test_a_cancelled_or_changed_task_is_not_published() -> None:
+    firing = Firing()
+    rows = [due_row(-1, version=1) for _ in range(10)]
+    async with firing.running(Dispatcher):
+        firing.database.put(*rows[2:], rows[1]._replace(version=2))
+        await firing.context.boxes.dispatcher.send(Due(rows))
+        await published(firing, 8)
+        await anyio.sleep(1)
+    assert sorted(firing.streams.ids) == sorted(row.id for row in rows[2:])
+
+
+async def test_a_stop_publishes_what_is_claimed() -> None:
+    firing = Firing()
+    firing.streams.latency_s = 0.5
+    async with firing.running(Dispatcher):
+        await send(firing, [due_row(-1) for _ in range(100)])
+        await wait_for(lambda: firing.database.claimed, 5, "a claim")
+    assert sorted(firing.streams.ids) == sorted(firing.database.claimed)
+
+
+async def test_nothing_is_kept_of_queues_that_are_over() -> None:
+    firing = Firing()
+    firing.streams.endless = True
+    dispatcher = Dispatcher(firing.context)
+    firing.own()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(dispatcher.serve, anyio.Event())
+        await send(firing, [due_row(-1, queue=f"q{number}") for number in range(300)])
+        await published(firing, 300)
+        await anyio.sleep(1)
+        for number in range(300):
+            await firing.context.boxes.dispatcher.send(Capacity(f"q{number}", 0))
+        await anyio.sleep(1)
+        assert dispatcher._queues == {}
+        dispatcher.request_stop()

@@ -1,0 +1,246 @@
+"""What falls due reaches the wheel: by the pass, or by the sweep; and not more than fits."""
+
+import asyncio
+import itertools
+import random
+from typing import Any
+
+import anyio
+import pytest
+from firing_rig import SLOTS, START_US, Firing, Published, at, due_row
+from virtual_time import VIRTUAL_TIME
+from waiting import wait_for
+
+from duly.actors import prefetcher
+from duly.actors.context import Options
+from duly.actors.dispatcher import Dispatcher
+from duly.actors.prefetcher import Prefetcher
+from duly.actors.ready import FULL
+from duly.actors.ticker import Ticker
+from duly.storage.errors import StoreUnavailableError
+from duly.wheel.durations import to_us
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return VIRTUAL_TIME
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many pages of few rows."""
+    monkeypatch.setattr(prefetcher, "_PAGE", 40)
+
+
+def seconds() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def published(firing: Firing, count: int, within_s: float = 60) -> None:
+    await wait_for(lambda: len(firing.streams.published) >= count, within_s, f"{count} published")
+
+
+def firing_endless(**options: Any) -> Firing:
+    firing = Firing(Options(**options))
+    firing.streams.endless = True
+    return firing
+
+
+@pytest.mark.usefixtures("small_pages")
+async def test_pages_lose_no_row_and_each_fires_on_time() -> None:
+    """Many rows of the same instant, over page ends, within and beyond the horizon."""
+    firing = firing_endless()
+    chance = random.Random(3)
+    rows = [due_row(chance.choice([1, 2, 2.5, 40, 150, 300])) for _ in range(1500)]
+    firing.database.put(*rows)
+    async with firing.running():
+        await published(firing, 1500, within_s=310)
+    assert sorted(firing.streams.ids) == sorted(row.id for row in rows)
+    lags_us = [lag_us(firing, one) for one in firing.streams.published]
+    assert max(lags_us) < 100_000
+
+
+def lag_us(firing: Firing, one: Published) -> int:
+    return one.at_us - to_us(firing.database.rows[one.id].next_run_at)
+
+
+async def test_a_lost_wake_is_found_by_the_sweep_within_half_a_second() -> None:
+    firing = firing_endless()
+    async with firing.running():
+        await anyio.sleep(10.1)
+        for number in range(20):
+            began = seconds()
+            firing.database.put(due_row(began))
+            await published(firing, number + 1, within_s=0.5 + 0.05)
+            await anyio.sleep(0.37)
+
+
+async def test_a_late_commit_behind_the_cursor_fires_on_time() -> None:
+    firing = firing_endless()
+    firing.database.put(*[due_row(60 + number) for number in range(8)])
+    async with firing.running():
+        await anyio.sleep(20.2)  # the pass has read up to 120 s
+        late = due_row(25.0)
+        firing.database.put(late)
+        await published(firing, 1)
+        assert firing.streams.ids == [late.id]
+        assert seconds() - 25 < 0.05
+
+
+async def test_a_change_that_the_wheel_did_not_hear_of() -> None:
+    """Patched to later: not fired at the old time. Patched to sooner: fired then."""
+    firing = firing_endless()
+    later, sooner = due_row(10, number=1), due_row(50, number=2)
+    firing.database.put(later, sooner)
+    async with firing.running():
+        await anyio.sleep(5)
+        firing.database.put(
+            later._replace(version=1, next_run_at=at(30)),
+            sooner._replace(version=1, next_run_at=at(20)),
+        )
+        await published(firing, 2)
+    assert [(one.id.int, one.at_us - START_US) for one in firing.streams.published] == [
+        (2, pytest.approx(20e6, abs=50_000)),
+        (1, pytest.approx(30e6, abs=50_000)),
+    ]
+
+
+async def test_a_slot_lost_and_taken_again_is_read_from_its_beginning() -> None:
+    firing = firing_endless()
+    async with firing.running(Ticker, Prefetcher):
+        await anyio.sleep(5)
+        wheel = firing.context.vitals
+        firing.database.put(due_row(100))  # as another owner was told
+        firing.own(epoch=2)  # both in one message: lost and regained
+        await wait_for(lambda: wheel.wheel_entries == 1, 1, "the row is in the wheel")
+
+
+async def test_slots_of_others_are_not_read() -> None:
+    firing = firing_endless()
+    rows = [due_row(1) for _ in range(80)]
+    async with firing.running():
+        firing.own(SLOTS[:4])
+        await anyio.sleep(0.5)
+        firing.database.put(*rows)
+        await published(firing, 40)
+        await anyio.sleep(5)
+        assert len(firing.streams.published) == 40
+        firing.own(SLOTS)
+        await published(firing, 80, within_s=1)
+
+
+@pytest.mark.usefixtures("small_pages")
+async def test_the_wheel_is_filled_to_its_cap_and_refilled() -> None:
+    firing = firing_endless(wheel_cap=200)
+    firing.database.put(*[due_row(5 + number / 50) for number in range(1500)])
+    most = 0
+    async with firing.running():
+        while len(firing.streams.published) < 1500:
+            await anyio.sleep(0.1)
+            most = max(most, firing.context.vitals.wheel_entries)
+    # The sweep may add what is due within its 1.5 s to a full wheel: 75 here.
+    assert 200 <= most <= 200 + 40 + 75
+    assert max(lag_us(firing, one) for one in firing.streams.published) < 100_000
+
+
+async def test_a_backlog_without_workers_costs_little_and_hides_nothing() -> None:
+    firing = Firing(Options(window_floor=10))
+    backlog = [due_row(-3600 - number, queue="nobody") for number in range(6000)]
+    firing.database.put(*backlog)
+    async with firing.running():
+        await published(firing, 10)
+        await anyio.sleep(20)
+        read = firing.database.rows_read
+        for number in range(10):
+            firing.database.put(due_row(seconds()))
+            await published(firing, 11 + number, within_s=0.55)
+            await anyio.sleep(0.43)
+        spent_s = 10
+        assert firing.database.rows_read - read < 5000 * spent_s
+
+
+async def test_more_due_than_fits_is_brought_by_priority() -> None:
+    """The best come first although they were due last and nothing but the store knew of them."""
+    firing = Firing(Options(window_floor=500))
+    worst = [due_row(-3600 + number / 100, priority=9) for number in range(FULL + 4000)]
+    later = [due_row(5, priority=3) for _ in range(1000)]
+    firing.database.put(*worst, *later)
+    async with firing.running():
+        await published(firing, 500)
+        await anyio.sleep(8)
+        assert len(firing.streams.published) == 500
+        firing.database.put(*[due_row(7, priority=0) for _ in range(1000)])
+        while len(firing.streams.published) < len(firing.database.rows):
+            await anyio.sleep(0.02)
+            firing.streams.consume("q", 400)
+    order = [firing.database.rows[task_id].priority for task_id in firing.streams.ids]
+    assert len(order) == len(set(firing.streams.ids)) == FULL + 6000
+    assert firing.streams.most_undelivered["q"] <= 500
+    assert order.index(3) < 1000
+    # What the store alone knew (7 s: no wake) comes with the next refill at the latest.
+    assert max(place for place, one in enumerate(order) if one < 9) < FULL + 2000
+    low = [task_id for task_id, one in zip(firing.streams.ids, order, strict=True) if one == 9]
+    places = {row.id: number for number, row in enumerate(worst)}
+    jumps = [places[two] - places[one] for one, two in itertools.pairwise(low)]
+    assert min(jumps) > -1000
+
+
+async def test_a_restarted_prefetcher_learns_which_queues_are_saturated() -> None:
+    firing = Firing(Options(window_floor=100))
+    firing.database.put(*[due_row(-10 + number / 1e4) for number in range(FULL + 1000)])
+    restarted: list[Prefetcher] = []
+
+    class Dying(Prefetcher):
+        async def run(self) -> None:
+            restarted.append(self)
+            with anyio.fail_after(5 if len(restarted) == 1 else None):
+                await super().run()
+
+    async with firing.running(Ticker, Dispatcher, Dying, may_crash=True):
+        await wait_for(lambda: len(restarted) == 2, 20, "a restart")
+        await wait_for(lambda: restarted[1]._saturated, 3, "the new one knows")
+        while len(firing.streams.published) < FULL + 1000:
+            await anyio.sleep(0.01)
+            firing.streams.consume("q", 100)
+    assert len(set(firing.streams.ids)) == FULL + 1000
+
+
+async def test_the_store_being_away_is_waited_out() -> None:
+    firing = firing_endless()
+    away = StoreUnavailableError("away")
+    firing.database.errors.extend([("due", away, False)] * 6)
+    row = due_row(0.5)
+    firing.database.put(row)
+    async with firing.running():
+        await published(firing, 1, within_s=15)
+        assert firing.database.calls["due"] < 20
+    assert firing.streams.ids == [row.id]
+
+
+async def test_at_rest_two_statements_a_second() -> None:
+    firing = firing_endless()
+    firing.database.put(*[due_row(3600 + number) for number in range(1000)])
+    async with firing.running():
+        await anyio.sleep(5)
+        before = firing.database.calls.total()
+        await anyio.sleep(100)
+        assert firing.database.calls.total() - before <= 210
+        assert firing.context.vitals.wheel_entries == 0
+        assert firing.streams.looks == 0
+
+
+class Stuck(Ticker):
+    """A ticker that answers nothing."""
+
+    async def run(self) -> None:
+        await self.stopping.wait()
+
+
+async def test_a_stop_does_not_wait_for_a_wheel_that_does_not_answer() -> None:
+    firing = firing_endless()
+    firing.database.put(due_row(1))
+    async with firing.running(Stuck, Prefetcher):
+        box = firing.context.boxes.ticker
+        await wait_for(lambda: box.depth > 1, 5, "a page was passed on")
+        began = seconds()
+    assert seconds() - began < 1

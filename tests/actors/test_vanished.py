@@ -1,0 +1,104 @@
+"""What counts as vanished: absent, and no report that might explain it is left unrecorded."""
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from store_rig import NOW, claimed, own_all, query
+
+from duly.actors.context import Context
+from duly.actors.vanished import Vanished
+from duly.storage import keys
+from duly.storage.claims import Claimed
+from duly.storage.slots import RunningRow
+
+Q = "default"
+
+
+@pytest.fixture
+def vanished(context: Context) -> Vanished:
+    return Vanished(context)
+
+
+async def some(context: Context, count: int = 1) -> list[tuple[Claimed, RunningRow]]:
+    await own_all(context.db)
+    return [
+        (task, RunningRow(task.id, task.token, Q, NOW, 300.0, "node-a"))
+        for task in await claimed(context.db, count)
+    ]
+
+
+async def report(context: Context, task_id: UUID) -> bytes:
+    """A report that waits to be recorded; its entry id."""
+    await context.streams.announce(Q)
+    entry: bytes = await context.streams._command(
+        "XADD", keys.reports(Q), "*", "id", str(task_id), "token", 1, "outcome", "completed"
+    )
+    return entry
+
+
+async def in_stream(context: Context) -> int:
+    return (await context.streams.backlog(Q)).entries
+
+
+async def test_it_is_published_at_the_second_look(context: Context, vanished: Vanished) -> None:
+    ((_, row),) = await some(context)
+    await vanished.note(Q, [row])
+    assert await vanished.republish(Q) == 0
+    await vanished.note(Q, [row])
+    assert await vanished.republish(Q) == 1
+    assert await in_stream(context) == 1
+    assert await vanished.republish(Q) == 0
+
+
+async def test_a_report_that_may_be_its_own_is_waited_for(
+    context: Context, vanished: Vanished
+) -> None:
+    ((task, row),) = await some(context)
+    entry = await report(context, task.id)
+    for _ in range(3):
+        await vanished.note(Q, [row])
+        assert await vanished.republish(Q) == 0
+    await context.streams.settle_reports(Q, [(entry, str(task.id), "1")])
+    await vanished.note(Q, [row])
+    assert await vanished.republish(Q) == 1
+
+
+async def test_reports_that_are_newer_are_not_waited_for(
+    context: Context, vanished: Vanished
+) -> None:
+    (_, row), (other, _) = await some(context, 2)
+    await vanished.note(Q, [row])
+    await report(context, other.id)
+    await vanished.note(Q, [row])
+    assert await vanished.republish(Q) == 1
+
+
+async def test_what_has_ended_meanwhile_is_not_published(
+    context: Context, vanished: Vanished
+) -> None:
+    (_, row), (other, kept) = await some(context, 2)
+    await vanished.note(Q, [row, kept])
+    await vanished.note(Q, [row, kept])
+    await query(context.db, "delete from tasks where id = $1", row.id)
+    assert await vanished.republish(Q) == 1
+    (place, gone) = await context.streams.locate(Q, [(other.id, other.token), (row.id, 1)])
+    assert place.entry_id
+    assert not gone.entry_id
+
+
+async def test_another_token_is_another_absence(context: Context, vanished: Vanished) -> None:
+    ((_, row),) = await some(context)
+    await vanished.note(Q, [row])
+    await vanished.note(Q, [row._replace(version=row.version + 1)])
+    assert await vanished.republish(Q) == 0
+
+
+async def test_what_was_not_running_in_between_is_looked_at_anew(
+    context: Context, vanished: Vanished
+) -> None:
+    ((_, row),) = await some(context)
+    await vanished.note(Q, [row])
+    vanished.keep_only(set())
+    await vanished.note(Q, [row._replace(claimed_at=NOW + timedelta(seconds=9))])
+    assert await vanished.republish(Q) == 0

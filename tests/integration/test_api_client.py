@@ -1,0 +1,62 @@
+"""`duly.Client` against a real node: each of its calls."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+from node_rig import RunningNode
+
+from duly.nodes.client import Conflict, Invalid, NotFound, PreconditionFailed, TooLarge
+
+FAR = datetime(2040, 1, 1, tzinfo=UTC)
+
+
+async def test_every_call(node: RunningNode) -> None:
+    client = node.client
+    number = 73786976294838206464
+    task = await client.submit(
+        "mail", {"n": number}, run_at=FAR, tags={"team": "a"}, timeout=timedelta(minutes=1)
+    )
+    assert (task.payload, task.next_run_at, task.timeout) == ({"n": number}, FAR, 60)
+    assert await client.get(task.id) == task
+    changed = await client.update(task.id, if_match=task.version, priority=9, delay="PT1H")
+    assert (changed.priority, changed.version) == (9, 1)
+    with pytest.raises(PreconditionFailed):
+        await client.update(task.id, if_match=task.version, priority=1)
+    ids = await client.submit_batch(
+        {"type": "many", "payload": n, "run_at": FAR.isoformat()} for n in range(250)
+    )
+    assert [one.id async for one in client.list(type="many")] == ids[::-1]
+    assert len(await client.list(type="many", limit=120)) == 120
+    assert [one.id for one in await client.list(tag="team:a", due_before=FAR)] == [task.id]
+    assert (await client.cancel(task.id)).status == "cancelled"
+    with pytest.raises(Conflict):
+        await client.cancel(task.id)
+    with pytest.raises(Conflict):
+        await client.retry(task.id)
+    assert await client.runs(task.id) == []
+
+
+async def test_errors_are_told_apart(node: RunningNode) -> None:
+    client = node.client
+    with pytest.raises(NotFound):
+        await client.get(uuid4())
+    with pytest.raises(Invalid) as invalid:
+        await client.submit("not a name")
+    assert [error.field for error in invalid.value.errors] == ["type"]
+    with pytest.raises(TooLarge):
+        await client.submit("a", "x" * 300_000)
+    await client.submit("a", 1, run_at=FAR, idempotency_key="k")
+    with pytest.raises(Conflict):
+        await client.submit("a", 2, run_at=FAR, idempotency_key="k")
+    assert await node.count() == 1
+
+
+async def test_an_own_id_sent_again_under_the_clients_own_key_is_the_same_task(
+    node: RunningNode,
+) -> None:
+    own = uuid4()
+    first = await node.client.submit("a", id=own, run_at=FAR, idempotency_key="k")
+    again = await node.client.submit("a", id=own, run_at=FAR, idempotency_key="k")
+    assert first == again
+    assert first.id == own

@@ -1,0 +1,156 @@
+"""C24 and C29: nothing is in the stream before its time, and a cancel wins wherever its task is."""
+
+import json
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import pytest
+from hand_worker import HandWorker
+from node_rig import RunningNode
+from store_rig import query
+from waiting import wait_for
+
+from duly.nodes.client import Conflict
+from duly.storage import keys
+from duly.storage.channel import subscribed
+from duly.storage.redis import connect
+
+
+@pytest.fixture
+async def hand(redis_url: str) -> AsyncIterator[HandWorker]:
+    async with HandWorker(redis_url) as worker:
+        await worker.live()
+        yield worker
+
+
+async def status(node: RunningNode, task_id: UUID) -> str:
+    return (await node.client.get(task_id)).status
+
+
+async def outcomes(node: RunningNode, task_id: UUID) -> list[str]:
+    return [run.outcome async for run in node.client.runs(task_id)]
+
+
+async def next_one_is(node: RunningNode, hand: HandWorker, delay: float = 0.0) -> None:
+    """Another task, due later, is the next that a worker gets."""
+    later = (await node.client.submit("later", delay=delay)).id
+    taken = await hand.take()
+    assert taken.id == str(later)
+    await hand.report(taken)
+
+
+async def test_c24_nothing_is_in_the_stream_before_its_time(
+    node: RunningNode, hand: HandWorker
+) -> None:
+    far = await node.client.submit_batch([{"type": "far", "delay": 6 * 3600}] * 100)
+    near = await node.client.submit_batch([{"type": "near", "delay": 1.5}] * 100)
+
+    async def in_wheel() -> bool:
+        return node.context.vitals.wheel_entries == 100
+
+    await wait_for(in_wheel, 10, "the near ones are in the wheel")
+    assert (await hand.sizes())[0] == 0
+    taken = [await hand.take() for _ in range(100)]
+    rows = await query(
+        node.context.db,
+        "select min(claimed_at - next_run_at) as early from tasks where status = 'running'",
+    )
+    assert rows[0]["early"].total_seconds() >= 0
+    assert {one.id for one in taken} == {str(one) for one in near}
+    for one in taken:
+        await hand.report(one)
+    await hand.nothing_left()
+    assert await node.count("runs") == 100
+    assert await node.count("tasks where retry_count = 0 and status = 'pending'") == len(far)
+
+
+async def test_c29_cancelled_before_it_was_read_from_the_store(
+    node: RunningNode, hand: HandWorker
+) -> None:
+    task_id = (await node.client.submit("t", delay=3600)).id
+    assert (await node.client.cancel(task_id)).status == "cancelled"
+    await next_one_is(node, hand)
+    assert await status(node, task_id) == "cancelled"
+    assert await outcomes(node, task_id) == []
+
+
+async def test_c29_cancelled_in_the_wheel(node: RunningNode, hand: HandWorker) -> None:
+    task_id = (await node.client.submit("t", delay=0.8)).id
+    await wait_for(lambda: node.context.vitals.wheel_entries == 1, 10, "it is in the wheel")
+    await node.client.cancel(task_id)
+    await next_one_is(node, hand, delay=1.2)
+    assert await status(node, task_id) == "cancelled"
+    assert await outcomes(node, task_id) == []
+
+
+async def test_c29_cancelled_between_claim_and_publication(
+    node: RunningNode, hand: HandWorker
+) -> None:
+    """And a publisher that is late does not bring it back."""
+    ids = await node.client.submit_batch([{"type": "t", "delay": 3600}] * 2)
+    await query(
+        node.context.db,
+        "update tasks set status = 'running', version = version + 1, owner = 'dead',"
+        " claimed_at = clock_timestamp() where id = any($1)",
+        ids,
+    )
+    assert (await node.client.cancel(ids[0])).status == "cancelled"
+    taken = await hand.take()  # the other one is published after the grace
+    assert taken.id == str(ids[1])
+    await hand.report(taken)
+    await next_one_is(node, hand)
+    assert await status(node, ids[0]) == "cancelled"
+    assert await outcomes(node, ids[0]) == ["cancelled"]
+
+
+async def test_c29_cancelled_in_the_stream_unread(node: RunningNode, hand: HandWorker) -> None:
+    task_id = (await node.client.submit("t")).id
+
+    async def in_stream() -> bool:
+        return (await hand.sizes())[0] == 1
+
+    await wait_for(in_stream, 10, "it is in the stream")
+    assert (await node.client.cancel(task_id)).status == "cancelled"
+    assert (await hand.sizes())[0] == 0
+    await next_one_is(node, hand)
+    assert await outcomes(node, task_id) == ["cancelled"]
+
+
+async def test_c29_cancelled_while_a_worker_has_it(
+    node: RunningNode, hand: HandWorker, redis_url: str
+) -> None:
+    client = connect(redis_url, name="test-control")
+    try:
+        async with subscribed(client, keys.control(hand.name), 5.0) as next_message:
+            task_id = (await node.client.submit("t")).id
+            taken = await hand.take()
+            assert await hand.may_begin(taken)
+            assert (await node.client.cancel(task_id)).status == "cancelled"
+            message = await wait_for(lambda: next_message(1.0), 10, "the worker is told")
+        assert json.loads(message) == {
+            "cancel": str(task_id), "token": int(taken.fields["token"]),
+        }  # fmt: skip
+    finally:
+        await client.aclose()
+    assert not await hand.may_begin(taken)
+    await hand.report(taken)
+
+    async def stale() -> bool:
+        return node.context.vitals.stale_reports == 1
+
+    await wait_for(stale, 10, "its report is stale")
+    assert await status(node, task_id) == "cancelled"
+    assert await outcomes(node, task_id) == ["cancelled"]
+
+
+async def test_c29_a_result_that_was_first_stays(node: RunningNode, hand: HandWorker) -> None:
+    task_id = (await node.client.submit("t")).id
+    await hand.report(await hand.take())
+
+    async def over() -> bool:
+        return await status(node, task_id) == "completed"
+
+    await wait_for(over, 10, "it is completed")
+    with pytest.raises(Conflict):
+        await node.client.cancel(task_id)
+    assert await outcomes(node, task_id) == ["completed"]
