@@ -1,19 +1,29 @@
 """Holds this node's slots: leases in Redis, and for each gain a higher epoch in PostgreSQL.
 
+Which slots should be its own follows from the set of live nodes alone (assignment). A node first
+gives up what is no longer its own, then takes what is free of what is.
+
 A slot is acted on only while its lease is surely valid by this process's monotonic clock: counted
 from before the request was sent, less drift, less a safety margin. What is lost is given up at
 once; what was refused is not tried again before the next round.
 """
 
 import logging
+import os
+import socket
+import time
 from typing import NoReturn
 
+import msgspec
+
+from duly.actors.assignment import assign
 from duly.actors.context import Context
 from duly.actors.messages import Ownership
 from duly.actors.patience import Patience
 from duly.actors.runtime import Actor, Mailbox
 from duly.storage import slots
 from duly.storage.errors import StoreUnavailableError
+from duly.storage.redis import TROUBLE
 from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.leases")
@@ -32,6 +42,11 @@ class LeaseActor(Actor[NoReturn]):
         self._servers = context.lease_servers
         self._epochs: dict[int, int] = {}
         self._valid_until = 0.0
+        self._info = msgspec.json.encode(
+            {"host": socket.gethostname(), "pid": os.getpid(), "started_at": time.time()}
+        )
+        self._mine: frozenset[int] = frozenset()
+        self._members = Patience("registering in Redis", log)
         self._redis = Patience("renewing leases", log)
         self._postgres = Patience("raising slot epochs", log)
 
@@ -46,9 +61,15 @@ class LeaseActor(Actor[NoReturn]):
 
     async def stopped(self) -> None:
         """Hand over: the others have stopped acting on these slots."""
+        try:
+            await self._context.members.leave()
+        except TROUBLE as error:
+            log.info("cannot withdraw from Redis: %s", error)  # the TTL does it
         await self._servers.release(list(range(slots.SLOTS)))
 
     async def _round(self) -> None:
+        await self._look_around()
+        await self._give_up()
         await self._renew()
         await self._take()
         vitals = self._context.vitals
@@ -56,6 +77,25 @@ class LeaseActor(Actor[NoReturn]):
             self._epochs = {}
         vitals.owned_slots, vitals.lease_valid_until = len(self._epochs), self._valid_until
         await self._tell()
+
+    async def _look_around(self) -> None:
+        """Beat, and learn which slots should be this node's. Without Redis nothing changes."""
+        try:
+            live = await self._context.members.beat(self._info)
+        except TROUBLE as error:
+            self._members.failed(error)
+            return
+        self._members.worked()
+        owners = assign(slots.SLOTS, live)
+        self._mine = frozenset(s for s, node in owners.items() if node == self._context.node_id)
+
+    async def _give_up(self) -> None:
+        surplus = sorted(set(self._epochs) - self._mine)
+        if surplus:
+            self._epochs = {s: e for s, e in self._epochs.items() if s in self._mine}
+            await self._tell()  # before the release: nobody here acts on them any more
+            await self._servers.release(surplus)
+            log.info("gave up %d slots, owning %d", len(surplus), len(self._epochs))
 
     async def _renew(self) -> None:
         if not self._epochs:
@@ -76,7 +116,7 @@ class LeaseActor(Actor[NoReturn]):
         self._valid_until = sent + held.valid_s - _MARGIN_S
 
     async def _take(self) -> None:
-        wanted = [slot for slot in range(slots.SLOTS) if slot not in self._epochs]
+        wanted = sorted(self._mine - set(self._epochs))
         if not wanted:
             return
         sent = self._context.clock.monotonic()

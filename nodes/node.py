@@ -22,6 +22,7 @@ from duly.nodes.server import Announce, ApiServer
 from duly.nodes.settings import Settings
 from duly.storage.database import Database
 from duly.storage.leases import LeaseServers
+from duly.storage.members import Members
 from duly.storage.streams import Streams
 from duly.wheel.clock import ClusterClock
 
@@ -81,6 +82,10 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
             settings.lease_ttl_s * _LEASE_TIMEOUT_SHARE,
         )
         stack.push_async_callback(lease_servers.close)
+        members = Members(
+            settings.redis_url, node_id, settings.lease_ttl_s, settings.redis_timeout_s
+        )
+        stack.push_async_callback(members.close)
         yield Context(
             node_id=node_id,
             options=_options(settings),
@@ -88,6 +93,7 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
             api_db=databases[1],
             streams=streams,
             lease_servers=lease_servers,
+            members=members,
             clock=ClusterClock(time.monotonic),
         )
 
