@@ -14,6 +14,7 @@ import socket
 import time
 from typing import NoReturn
 
+import anyio
 import msgspec
 
 from duly.actors.assignment import assign
@@ -29,6 +30,7 @@ from duly.wheel.durations import from_us
 log = logging.getLogger("duly.leases")
 
 _MARGIN_S = 0.5
+_SILENCE_S = 10.0
 
 
 class LeaseActor(Actor[NoReturn]):
@@ -45,19 +47,43 @@ class LeaseActor(Actor[NoReturn]):
         self._info = msgspec.json.encode(
             {"host": socket.gethostname(), "pid": os.getpid(), "started_at": time.time()}
         )
+        self._look_now = anyio.Event()
         self._mine: frozenset[int] = frozenset()
         self._members = Patience("registering in Redis", log)
         self._redis = Patience("renewing leases", log)
         self._postgres = Patience("raising slot epochs", log)
 
     async def run(self) -> None:
-        try:
-            while True:
-                await self._round()
-                if await self.pause(self._context.options.lease_renew_s):
-                    return
-        finally:
-            self._context.vitals.owned_slots = 0
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._hear)
+            try:
+                while not self.stopping.is_set():
+                    self._look_now = anyio.Event()
+                    await self._round()
+                    await self._wait()
+            finally:
+                self._context.vitals.owned_slots = 0
+            tasks.cancel_scope.cancel()
+
+    async def _wait(self) -> None:
+        """Until the next renewal is due, or slots have become free, or the stop."""
+        with anyio.move_on_after(self._context.options.lease_renew_s):
+            async with anyio.create_task_group() as waiting:
+                for event in (self.stopping, self._look_now):
+                    waiting.start_soon(_cancel_after, event, waiting.cancel_scope)
+
+    async def _hear(self) -> None:
+        """Look around at once when another node gave slots up."""
+        patience = Patience("listening for free slots", log)
+        while True:
+            try:
+                async with self._context.members.changes() as next_message:
+                    patience.worked()
+                    while True:
+                        if await next_message(_SILENCE_S) is not None:
+                            self._look_now.set()
+            except TROUBLE as error:
+                await anyio.sleep(patience.failed(error))
 
     async def stopped(self) -> None:
         """Hand over: the others have stopped acting on these slots."""
@@ -66,6 +92,13 @@ class LeaseActor(Actor[NoReturn]):
         except TROUBLE as error:
             log.info("cannot withdraw from Redis: %s", error)  # the TTL does it
         await self._servers.release(list(range(slots.SLOTS)))
+        await self._announce()
+
+    async def _announce(self) -> None:
+        try:
+            await self._context.members.announce()
+        except TROUBLE as error:
+            log.info("cannot announce free slots: %s", error)  # the others look by themselves
 
     async def _round(self) -> None:
         await self._look_around()
@@ -95,6 +128,7 @@ class LeaseActor(Actor[NoReturn]):
             self._epochs = {s: e for s, e in self._epochs.items() if s in self._mine}
             await self._tell()  # before the release: nobody here acts on them any more
             await self._servers.release(surplus)
+            await self._announce()
             log.info("gave up %d slots, owning %d", len(surplus), len(self._epochs))
 
     async def _renew(self) -> None:
@@ -154,3 +188,8 @@ class LeaseActor(Actor[NoReturn]):
         # Newest wins and comes again each second: a full mailbox may miss one, not wait for room.
         for box in (boxes.ticker, boxes.dispatcher, boxes.prefetcher, boxes.reaper):
             box.offer(ownership)
+
+
+async def _cancel_after(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()

@@ -69,5 +69,8 @@ NODES_SEEN = "duly:{nodes}:seen"
 NODES_BEATS = "duly:{nodes}:beats"
 """Hash node id -> how often it has beaten since it registered."""
 
+NODES_CHANGED = "duly:{nodes}:changed"
+"""Pub/sub channel: slots became free, look around now. May get lost: the next round looks anyway."""
+
 NODES_INFO = "duly:{nodes}:info"
 """Hash node id -> JSON, what the node says of itself."""

@@ -5,7 +5,10 @@ A node lives on for its TTL after its last beat: a late heartbeat changes nothin
 from its second beat on, so that a process that dies at once moves no slot.
 """
 
+from contextlib import AbstractAsyncContextManager
+
 from duly.storage import keys
+from duly.storage.channel import NextMessage, subscribed
 from duly.storage.redis import Scripts, call, connect
 
 _ESTABLISHED_BEATS = 2
@@ -37,6 +40,14 @@ class Members:
             ("HDEL", keys.NODES_INFO, self._node_id),
         ):
             await call(self._client, *words, timeout_s=self._timeout_s)
+
+    async def announce(self) -> None:
+        """Tell the others that slots have become free."""
+        await call(self._client, "PUBLISH", keys.NODES_CHANGED, b"", timeout_s=self._timeout_s)
+
+    def changes(self) -> AbstractAsyncContextManager[NextMessage]:
+        """Listen for such announcements."""
+        return subscribed(self._client, keys.NODES_CHANGED, self._timeout_s)
 
     async def close(self) -> None:
         """Close the connection."""
