@@ -4,17 +4,21 @@ The stream is a short conveyor. Per queue the dispatcher publishes only while th
 worker has fetched is below a window (twice what the live workers run at once, with a floor). What
 waits for capacity waits here, unclaimed, by priority and due time; so cancel, pause and change
 still win.
+
+A queue that has more due than fits here is *saturated*: the prefetcher leaves what is due of it in
+the store, and brings the best of it whenever there is room.
 """
 
 import logging
-from collections import defaultdict
+from collections import deque
+from collections.abc import Iterable
 
 import anyio
 import anyio.abc
 
 from duly.actors.context import Context
 from duly.actors.firing import Firing
-from duly.actors.messages import Capacity, DispatcherMessage, Due, Ownership, Saturated
+from duly.actors.messages import Capacity, DispatcherMessage, Due, Ownership, Refilled, Saturated
 from duly.actors.ready import ReadyQueue
 from duly.actors.runtime import Actor, MailboxClosedError
 from duly.storage.slots import DueRow
@@ -23,8 +27,13 @@ log = logging.getLogger("duly.dispatcher")
 
 _BATCH = 200
 _AT_ONCE = 4  # claims under way, so that the node is not idle while one commits
-_LOOK_AGAIN_S = 0.005
+_MESSAGES = 8
+_LOOK_S = 0.005
+_LOOK_MAX_S = 0.05
+_LOOK_IDLE_MAX_S = 0.5  # where no worker is known
 _WAIT_S = 30.0
+_TELL_EVERY_S = 1.0  # of saturated queues: a restarted prefetcher does not know
+_TELL_SOON_S = 0.05
 
 
 class _Queue:
@@ -35,138 +44,185 @@ class _Queue:
         self.backlog = 0  # undelivered, as last told
         self.firing = 0  # claimed or about to be, not yet published
         self.concurrency = 0
+        self.looking = False
+        self.look_s = 0.0  # wait before the next look: the first one is at once
 
     def room(self, floor: int) -> int:
-        return max(floor, 2 * self.concurrency) - self.backlog - self.firing
+        """How many to publish now. Few are not worth a commit while the workers have enough."""
+        window = max(floor, 2 * self.concurrency)
+        room = window - self.backlog - self.firing
+        return room if room >= min(len(self.ready), max(1, window // 4)) else 0
+
+    def looked(self, backlog: int) -> None:
+        """Note a backlog that was asked for; ask less often while it does not change."""
+        slowest_s = _LOOK_MAX_S if self.concurrency else _LOOK_IDLE_MAX_S
+        moved = backlog != self.backlog
+        self.look_s = _LOOK_S if moved else min(slowest_s, max(_LOOK_S, 2 * self.look_s))
+        self.backlog = backlog
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is known that would be missed."""
+        return not (len(self.ready) or self.firing or self.concurrency or self.looking)
 
 
 class Dispatcher(Actor[DispatcherMessage]):
-    """Never waits for one queue while another could go on."""
+    """Never waits for one queue while another could go on; queues take turns."""
 
     name = "dispatcher"
 
     def __init__(self, context: Context) -> None:
         super().__init__(context.boxes.dispatcher)
         self._context = context
-        self._queues: dict[str, _Queue] = defaultdict(_Queue)
+        self._queues: dict[str, _Queue] = {}
+        self._turns: deque[str] = deque()  # the queues that have something ready
+        self._saturated: set[str] = set()
+        self._told = Saturated(frozenset(), frozenset())
+        self._tell_at = 0.0
         self._ownership = Ownership({}, 0.0)
         self._firing = Firing(context)
         self._under_way = 0
-        self._told_saturated: frozenset[str] = frozenset()
-        self._looking: set[str] = set()
-        self._ended = anyio.Event()
+        self._waiting = anyio.CancelScope()
 
     async def run(self) -> None:
         async with anyio.create_task_group() as fires:
             while True:
+                # Nothing below yields but the wait itself: so no end of a fire is overlooked.
                 self._pump(fires)
-                await self._tell_saturated()
+                self._tell_saturated()
                 try:
-                    messages = await self._next(_LOOK_AGAIN_S if self._blocked() else _WAIT_S)
+                    messages = await self._next(self._wait_s())
                 except MailboxClosedError:
                     break
                 for message in messages:
                     self._take(message)
                 self.mailbox.handled()
+                ready = sum(len(self._queues[name].ready) for name in self._turns)
+                self._context.vitals.ready_entries = ready
         # Leaving the task group waited for what was claimed to be published.
 
     async def _next(self, wait_s: float) -> list[DispatcherMessage]:
         """Messages; or nothing, because a fire ended or the time is over."""
-        messages: list[DispatcherMessage] = []
-        closed: list[MailboxClosedError] = []
-        self._ended = anyio.Event()
+        with anyio.move_on_after(wait_s) as self._waiting:
+            return await self.mailbox.receive_batch(_MESSAGES)
+        return []
 
-        async with anyio.create_task_group() as racing:
+    def _wait_s(self) -> float:
+        """Until something changes of which no message and no end of a fire will tell."""
+        wait_s = _WAIT_S
+        if self._turns:
+            # A lease that ran out ends with a message; Redis being back does not.
+            wait_s = min(wait_s, self._firing.redis_pause_s() or wait_s)
+        if self._saturated:
+            wait_s = min(wait_s, self._tell_at - self._context.clock.monotonic())
+        return max(0.0, wait_s)
 
-            async def receive() -> None:
-                try:
-                    messages.extend(await self.mailbox.receive_batch(64))
-                except MailboxClosedError as error:
-                    closed.append(error)
-                racing.cancel_scope.cancel()
-
-            async def ended() -> None:
-                await self._ended.wait()
-                racing.cancel_scope.cancel()
-
-            racing.start_soon(receive)
-            racing.start_soon(ended)
-            with anyio.move_on_after(wait_s):
-                await anyio.sleep_forever()
-            racing.cancel_scope.cancel()
-        if closed and not messages:
-            raise closed[0]
-        return messages
+    # Messages
 
     def _take(self, message: DispatcherMessage) -> None:
         if isinstance(message, Due):
-            for row in message.rows:
-                if not self._firing.is_under_way(row.id):
-                    self._queues[row.queue].ready.add(row)
+            self._add(row for row in message.rows if not self._firing.is_under_way(row.id))
         elif isinstance(message, Capacity):
-            self._queues[message.queue].concurrency = message.concurrency
+            if message.concurrency or message.queue in self._queues:
+                self._queue(message.queue).concurrency = message.concurrency
+                self._forget_if_idle(message.queue)
+        elif isinstance(message, Refilled):
+            ready = self._queue(message.queue).ready
+            ready.refilled(message.complete)
+            if not ready.saturated:
+                self._saturated.discard(message.queue)
         else:
             lost = set(self._ownership.epochs) - set(message.epochs)
             self._ownership = message
             if lost:
                 for queue in self._queues.values():
                     queue.ready.keep_slots(frozenset(message.epochs))
-        self._context.vitals.ready_entries = sum(len(q.ready) for q in self._queues.values())
+
+    def _queue(self, name: str) -> _Queue:
+        if name not in self._queues:
+            self._queues[name] = _Queue()
+        return self._queues[name]
+
+    def _add(self, rows: Iterable[DueRow]) -> None:
+        for row in rows:
+            ready = self._queue(row.queue).ready
+            if not len(ready) and row.queue not in self._turns:
+                self._turns.append(row.queue)
+            ready.add(row)
+            if ready.saturated:
+                self._saturated.add(row.queue)
+
+    def _forget_if_idle(self, name: str) -> None:
+        if self._queues[name].idle and name not in self._saturated:
+            del self._queues[name]
+
+    # Firing
 
     def _pump(self, fires: anyio.abc.TaskGroup) -> None:
-        """Start what there is room for."""
+        """Start what there is room for; each queue in turn, one batch at a time."""
         if self._context.clock.monotonic() >= self._ownership.valid_until:
             return
-        if not self._firing.redis_is_up():
+        if self._firing.redis_pause_s():
             return
-        for name, queue in self._queues.items():
-            while self._under_way < _AT_ONCE and len(queue.ready):
-                room = queue.room(self._context.options.window_floor)
-                if room <= 0:
-                    if name not in self._looking:
-                        self._looking.add(name)
-                        fires.start_soon(self._look, name, queue)
-                    break
-                rows = queue.ready.take(min(room, _BATCH))
-                if not rows:
-                    break
-                self._under_way += 1
-                queue.firing += len(rows)
-                fires.start_soon(self._fire, name, queue, rows)
+        without_room = 0
+        while self._under_way < _AT_ONCE and without_room < len(self._turns):
+            name = self._turns.popleft()
+            queue = self._queues[name]
+            if not len(queue.ready):
+                self._forget_if_idle(name)
+                continue
+            self._turns.append(name)
+            without_room = 0 if self._start(fires, name, queue) else without_room + 1
+
+    def _start(self, fires: anyio.abc.TaskGroup, name: str, queue: _Queue) -> bool:
+        """Fire a batch of a queue, or look how its backlog goes; answers whether it fired."""
+        room = queue.room(self._context.options.window_floor)
+        if room > 0:
+            rows = queue.ready.take(min(room, _BATCH))
+            self._under_way += 1
+            queue.firing += len(rows)
+            queue.look_s = 0.0
+            fires.start_soon(self._fire, name, queue, rows)
+        elif not queue.looking and not queue.firing:  # else the publication tells the backlog
+            queue.looking = True
+            fires.start_soon(self._look, name, queue)
+        return room > 0
 
     async def _fire(self, name: str, queue: _Queue, rows: list[DueRow]) -> None:
         try:
-            backlog = await self._firing.fire(name, rows, self._ownership)
+            backlog, unclaimed = await self._firing.fire(name, rows, self._ownership)
             if backlog is not None:
                 queue.backlog = backlog.undelivered
+            owned = self._ownership.epochs
+            self._add(row for row in unclaimed if row.slot in owned)
         finally:
             self._under_way -= 1
             queue.firing -= len(rows)
-            self._ended.set()
+            self._waiting.cancel()
 
     async def _look(self, name: str, queue: _Queue) -> None:
         try:
-            await anyio.sleep(_LOOK_AGAIN_S)
+            await anyio.sleep(queue.look_s)
             backlog = await self._firing.backlog(name)
             if backlog is not None:
-                queue.backlog = backlog.undelivered
+                queue.looked(backlog.undelivered)
         finally:
-            self._looking.discard(name)
-            self._ended.set()
+            queue.looking = False
+            self._waiting.cancel()
 
-    def _blocked(self) -> bool:
-        """Something waits that no event will wake: Redis away, or a lease that ran out."""
-        return (
-            self._under_way == 0
-            and not self._looking
-            and any(len(q.ready) for q in self._queues.values())
-        )
+    # Saturation
 
-    async def _tell_saturated(self) -> None:
-        for queue in self._queues.values():
-            queue.ready.has_room_again()
-        saturated = frozenset(n for n, q in self._queues.items() if q.ready.saturated)
-        if saturated != self._told_saturated and self._context.boxes.prefetcher.offer(
-            Saturated(saturated)
-        ):
-            self._told_saturated = saturated
+    def _tell_saturated(self) -> None:
+        if not self._saturated and not self._told.queues:
+            return
+        hungry = frozenset(name for name in self._saturated if self._queues[name].ready.hungry)
+        state = Saturated(frozenset(self._saturated), hungry)
+        now = self._context.clock.monotonic()
+        if state == self._told and now < self._tell_at:
+            return
+        for name in hungry:
+            self._queues[name].ready.asked()
+        if self._context.boxes.prefetcher.offer(state):
+            self._told, self._tell_at = state, now + _TELL_EVERY_S
+        else:
+            self._tell_at = now + _TELL_SOON_S

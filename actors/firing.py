@@ -6,6 +6,7 @@ twice is harmless.
 """
 
 import logging
+from typing import NamedTuple
 from uuid import UUID
 
 import anyio
@@ -18,10 +19,20 @@ from duly.storage.claims import Claimed
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE
 from duly.storage.slots import DueRow
-from duly.storage.streams import Backlog
+from duly.storage.stream_facts import Backlog
 from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.dispatcher")
+
+
+_REFUSED_S = 0.1  # an Ownership that says which slots are gone comes within a second
+
+
+class Fired(NamedTuple):
+    """The queue's backlog after it, None if nothing was published; what is still to be claimed."""
+
+    backlog: Backlog | None
+    unclaimed: list[DueRow]
 
 
 class Firing:
@@ -38,21 +49,23 @@ class Firing:
         """True between taking a task up and its publication."""
         return task_id in self._under_way
 
-    def redis_is_up(self) -> bool:
-        """False for a while after a failure: then nothing is claimed that could not go out."""
-        return self._context.clock.monotonic() >= self._redis_retry_at
+    def redis_pause_s(self) -> float:
+        """More than 0 for a while after a failure: nothing is claimed that could not go out."""
+        return max(0.0, self._redis_retry_at - self._context.clock.monotonic())
 
-    async def fire(self, queue: str, rows: list[DueRow], own: Ownership) -> Backlog | None:
-        """Claim and publish; answers the queue's backlog, None if nothing was published."""
+    async def fire(self, queue: str, rows: list[DueRow], own: Ownership) -> Fired:
+        """Claim and publish rows of one queue."""
         ids = [row.id for row in rows]
         self._under_way.update(ids)
         try:
             rows = [row for row in rows if row.slot in own.epochs]
+            if not rows:
+                return Fired(None, [])
             # While Redis is away a look at it comes before every claim.
-            if not rows or (self._redis.failing and await self.backlog(queue) is None):
-                return None
-            tasks = await self._claim(rows, own)
-            return await self._publish(queue, tasks) if tasks else None
+            if self._redis.failing and await self.backlog(queue) is None:
+                return Fired(None, rows)
+            tasks, unclaimed = await self._claim(rows, own)
+            return Fired(await self._publish(queue, tasks) if tasks else None, unclaimed)
         finally:
             self._under_way.difference_update(ids)
 
@@ -66,7 +79,10 @@ class Firing:
         self._redis_works()
         return backlog
 
-    async def _claim(self, rows: list[DueRow], own: Ownership) -> list[Claimed]:
+    async def _claim(
+        self, rows: list[DueRow], own: Ownership
+    ) -> tuple[list[Claimed], list[DueRow]]:
+        """What this node has claimed now, and what it should try again."""
         context = self._context
         now = from_us(context.clock.now_us())
         try:
@@ -76,22 +92,28 @@ class Firing:
         except StoreUnavailableError as error:
             if not error.in_doubt:
                 await anyio.sleep(self._postgres.failed(error))
-                return []  # the sweep brings them again
+                return [], rows
             return await self._read_back(rows, error)
         self._postgres.worked()
         context.vitals.claimed += len(claim.tasks)
         if not claim.owned:
             log.warning("a claim was refused: slots have a new owner")
-        elif len(claim.tasks) < len(rows):
+            await anyio.sleep(_REFUSED_S)
+            return [], rows
+        if len(claim.tasks) < len(rows):
+            # Cancelled, changed or paused meanwhile; or too late for their misfire grace.
             claimed = {task.id for task in claim.tasks}
             missing = [row for row in rows if row.id not in claimed]
             try:
                 await claims.expire(context.db, missing, now)
             except StoreUnavailableError as error:
-                self._postgres.failed(error)  # still pending: the sweep brings them again
-        return claim.tasks
+                self._postgres.failed(error)
+                return claim.tasks, missing
+        return claim.tasks, []
 
-    async def _read_back(self, rows: list[DueRow], error: StoreUnavailableError) -> list[Claimed]:
+    async def _read_back(
+        self, rows: list[DueRow], error: StoreUnavailableError
+    ) -> tuple[list[Claimed], list[DueRow]]:
         """The claim may have committed. Find out, as long as it takes."""
         while True:
             await anyio.sleep(self._postgres.failed(error))
@@ -101,7 +123,8 @@ class Firing:
                 error = again
                 continue
             self._postgres.worked()
-            return found
+            ours = {task.id for task in found}
+            return found, [row for row in rows if row.id not in ours]
 
     async def _publish(self, queue: str, tasks: list[Claimed]) -> Backlog:
         while True:

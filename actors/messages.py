@@ -37,7 +37,7 @@ class Schedule(NamedTuple):
 
 
 class Due(NamedTuple):
-    """ticker -> dispatcher: these are due now, in due order."""
+    """ticker, prefetcher -> dispatcher: these are due now, in due order."""
 
     rows: Sequence[DueRow]
 
@@ -50,12 +50,20 @@ class Capacity(NamedTuple):
 
 
 class Saturated(NamedTuple):
-    """dispatcher -> prefetcher: these queues have enough waiting; do not read more of them.
+    """dispatcher -> prefetcher: these queues have enough waiting; leave what is due in the store.
 
-    A queue that is no longer among them is to be read again from its oldest task.
+    `hungry`: of them, those that have room for the best of it now.
     """
 
     queues: frozenset[str]
+    hungry: frozenset[str]
+
+
+class Refilled(NamedTuple):
+    """prefetcher -> dispatcher: the best that is due of a queue was sent; `complete`: all of it."""
+
+    queue: str
+    complete: bool
 
 
 class Outcomes(NamedTuple):
@@ -66,6 +74,6 @@ class Outcomes(NamedTuple):
 
 
 TickerMessage = Schedule | Ownership
-DispatcherMessage = Due | Capacity | Ownership
+DispatcherMessage = Due | Capacity | Refilled | Ownership
 PrefetcherMessage = Ownership | Saturated
 ReaperMessage = Ownership

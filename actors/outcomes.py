@@ -14,6 +14,9 @@ from duly.wheel.backoff import Backoff, delay_s
 DELAY_MAX_S = 366 * 86_400.0
 """Longest delay that a worker may ask for; longer ones are cut to it."""
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a foreign worker's JSON may raise; RecursionError: nested too deeply to read."""
+
 _DEFAULT = Backoff()
 _decoder = msgspec.json.Decoder(Backoff)
 
@@ -40,23 +43,35 @@ def _delay(seconds: float) -> timedelta:
 
 
 def parse_report(fields: dict[bytes, bytes], now: datetime) -> Ended:
-    """Read a report entry (design, section 7). Raises ValueError naming the field that is wrong."""
+    """Read a report entry (design, section 7).
+
+    What tells whose report it is must be right: else ValueError, which names the field. Anything
+    else that is wrong makes it a failure of the attempt, which its retries bound.
+    """
     try:
         task_id = UUID(_text(fields, b"id"))
     except ValueError:
         raise ValueError("id: missing or not a UUID") from None
     token = _text(fields, b"token")
-    if not token.isascii() or not token.isdigit() or not 0 <= int(token[:20]) < 1 << 63:
+    if not token.isascii() or not token.isdigit() or len(token) > 19 or int(token) >= 1 << 63:
         raise ValueError("token: not a number, or out of range")
+    try:
+        return _ended(task_id, int(token), fields, now)
+    except ValueError as wrong:
+        said = msgspec.json.encode({"type": "invalid_report", "message": str(wrong)}).decode()
+        return Ended(task_id, int(token), "failed", _worker(fields), None, now, error=said)
+
+
+def _ended(task_id: UUID, token: int, fields: dict[bytes, bytes], now: datetime) -> Ended:
     outcome = _text(fields, b"outcome")
     if outcome not in ("completed", "failed", "snoozed"):
         raise ValueError(f"outcome: {outcome!r} is not completed, failed or snoozed")
     error = fields.get(b"error")
     return Ended(
         id=task_id,
-        token=int(token),
-        outcome=_refined(outcome, error),
-        worker=fields.get(b"worker", b"").decode(errors="replace").replace("\0", "�") or None,
+        token=token,
+        outcome=refined(outcome, error),
+        worker=_worker(fields),
         started_at=_instant(fields, b"started"),
         finished_at=_instant(fields, b"finished") or now,
         result=_json(fields.get(b"result")),
@@ -66,16 +81,20 @@ def parse_report(fields: dict[bytes, bytes], now: datetime) -> Ended:
     )
 
 
-def _refined(outcome: str, error: bytes | None) -> Outcome:
+def refined(outcome: str, error: bytes | None) -> Outcome:
     """A worker can only say `failed`; its error says that the time was over."""
     if outcome == "failed" and error is not None and b"timed_out" in error:
         try:
             said = msgspec.json.decode(error)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _UNREADABLE:
             return "failed"
         if said == "timed_out" or (isinstance(said, dict) and said.get("type") == "timed_out"):
             return "timed_out"
     return outcome  # type: ignore[return-value]  # checked by the caller
+
+
+def _worker(fields: dict[bytes, bytes]) -> str | None:
+    return fields.get(b"worker", b"").decode(errors="replace").replace("\0", "�") or None
 
 
 def _json(raw: bytes | None) -> str | None:
@@ -85,7 +104,7 @@ def _json(raw: bytes | None) -> str | None:
     text = raw.decode(errors="replace")
     try:
         msgspec.json.decode(raw, type=msgspec.Raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNREADABLE:
         return msgspec.json.encode(text.replace("\0", "�")).decode()
     return text
 

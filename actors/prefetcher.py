@@ -1,11 +1,15 @@
 """Reads what falls due in this node's slots into the wheel.
 
-Two readers over the same index. The *pass* advances a cursor per slot up to the horizon, in pages,
-and stops while the wheel is full. The *sweep*, every 500 ms, reads whatever is due within the next
-1.5 s: it finds what a lost wake or a late commit left behind the cursors.
+Three readers over the same index:
 
-A queue that has more due than its workers take is *saturated*: it is left out until the dispatcher
-has room, and then read again from its oldest task.
+    pass     advances a cursor per slot up to the horizon, in pages, and stops while the wheel is
+             full
+    sweep    every 500 ms reads whatever is due within the next 1.5 s: it finds what a lost wake or
+             a late commit left behind the cursors
+    refill   brings the best of a queue that has more due than the dispatcher can hold
+
+Such a queue is *saturated*: pass and sweep read only what is due later of it, so that each of its
+tasks is seen once, when it falls due, and takes part by its priority.
 """
 
 import logging
@@ -13,11 +17,13 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import anyio
+import anyio.lowlevel
 
 from duly.actors.context import Context
-from duly.actors.messages import PrefetcherMessage, Saturated, Schedule
+from duly.actors.messages import Due, PrefetcherMessage, Refilled, Saturated, Schedule
 from duly.actors.patience import Patience
-from duly.actors.runtime import Actor, MailboxClosedError, Reply
+from duly.actors.ready import FULL
+from duly.actors.runtime import Actor, ActorCrashedError, MailboxClosedError, Reply
 from duly.storage import slots
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import Cursor, DueRow
@@ -26,12 +32,14 @@ from duly.wheel.durations import from_us
 log = logging.getLogger("duly.prefetcher")
 
 _SWEEP_AHEAD_S = 1.5
-_SWEEP_ROUNDS = 10
+_SWEEP_BACK_S = 5.0  # of a long backlog, what every sweep looks at
+_SWEEP_PAGES = 10
 _PAGE = 2000
-_ANSWER_S = 10.0
-# A commit is at most this late behind the clock reading that its rows carry.
-_LATE_COMMIT_S = 60.0
+_BITE = 500
+_ANSWER_S = 0.5
 _BEGINNING = Cursor(datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
+
+_Cursors = dict[int, Cursor]
 
 
 class Prefetcher(Actor[PrefetcherMessage]):
@@ -42,78 +50,98 @@ class Prefetcher(Actor[PrefetcherMessage]):
     def __init__(self, context: Context) -> None:
         super().__init__(context.boxes.prefetcher)
         self._context = context
-        self._cursors: dict[int, Cursor] = {}
+        self._epochs: dict[int, int] = {}
+        self._cursors: _Cursors = {}
         self._unfinished: set[int] = set()
+        self._swept: _Cursors = {}  # how far, in slots with more than a page due
         self._saturated: frozenset[str] = frozenset()
+        self._hungry: set[str] = set()
         self._patience = Patience("reading due tasks", log)
         self._next_sweep = 0.0
         self._next_pass = 0.0
-        self._next_restart = 0.0
+        self._retry_at = 0.0
 
     async def run(self) -> None:
         clock = self._context.clock
         while True:
-            wait_s = max(0.0, min(self._next_sweep, self._next_pass) - clock.monotonic())
+            due_at = 0.0 if self._hungry else min(self._next_sweep, self._next_pass)
             messages: list[PrefetcherMessage] = []
             try:
-                with anyio.move_on_after(wait_s):
+                with anyio.move_on_after(max(due_at, self._retry_at) - clock.monotonic()):
                     messages = await self.mailbox.receive_batch(64)
             except MailboxClosedError:
                 return
             for message in messages:
                 self._take(message)
             self.mailbox.handled()
+            if clock.monotonic() < self._retry_at:
+                continue
             try:
                 await self._read()
                 self._patience.worked()
             except StoreUnavailableError as error:
-                wait_s = self._patience.failed(error)
-                self._next_sweep = self._next_pass = clock.monotonic() + wait_s
+                self._retry_at = clock.monotonic() + self._patience.failed(error)
 
     def _take(self, message: PrefetcherMessage) -> None:
         if isinstance(message, Saturated):
-            if self._saturated - message.queues:
-                self._restart()
             self._saturated = message.queues
+            self._hungry |= message.hungry
             return
-        gained = set(message.epochs) - set(self._cursors)
-        self._cursors = {slot: self._cursors.get(slot, _BEGINNING) for slot in message.epochs}
-        self._unfinished &= set(self._cursors)
+        # A slot that was lost and taken again has a new epoch: others may have changed its tasks.
+        known = self._epochs
+        gained = {slot for slot, epoch in message.epochs.items() if known.get(slot) != epoch}
+        self._epochs = dict(message.epochs)
+        self._cursors = {
+            slot: _BEGINNING if slot in gained else self._cursors[slot] for slot in self._epochs
+        }
+        self._swept = {s: c for s, c in self._swept.items() if s in self._epochs.keys() - gained}
+        self._unfinished &= set(self._epochs)
         if gained:
             self._unfinished |= gained
             self._next_pass = self._next_sweep = 0.0
 
-    def _restart(self) -> None:
-        self._cursors = dict.fromkeys(self._cursors, _BEGINNING)
-        self._unfinished = set(self._cursors)
-        self._next_pass = 0.0
-
     async def _read(self) -> None:
+        clock = self._context.clock
+        while self._hungry:
+            await self._refill(min(self._hungry))
         if not self._cursors:
-            self._next_sweep = self._next_pass = self._context.clock.monotonic() + 1.0
+            self._next_sweep = self._next_pass = clock.monotonic() + 1.0
             return
-        if self._context.clock.monotonic() >= self._next_sweep:
-            self._next_sweep = self._context.clock.monotonic() + self._context.options.sweep_every_s
+        if clock.monotonic() >= self._next_sweep:
+            self._next_sweep = clock.monotonic() + self._context.options.sweep_every_s
             await self._sweep()
-        if self._context.clock.monotonic() >= self._next_pass:
+        if clock.monotonic() >= self._next_pass:
             await self._advance()
 
+    async def _refill(self, queue: str) -> None:
+        """Straight to the dispatcher, since all of it is due: by priority, not through the wheel."""
+        now = from_us(self._context.clock.now_us() - self._context.clock.ahead_us)
+        rows = await slots.due_best(self._context.db, list(self._cursors), queue, now, FULL)
+        box = self._context.boxes.dispatcher
+        for at in range(0, len(rows), _BITE):
+            await box.send(Due(rows[at : at + _BITE]))
+            await anyio.lowlevel.checkpoint()
+        await box.send(Refilled(queue, complete=len(rows) < FULL))
+        self._hungry.discard(queue)
+
     async def _sweep(self) -> None:
+        """All that is due, one page of each slot. Where there is more, the rest of it next time.
+
+        There, what has come due of late is looked at each time all the same.
+        """
         now_us = self._context.clock.now_us()
-        start = _BEGINNING
-        if self._saturated:
-            # A long backlog is known: skip it here; a restart of the pass, once a minute, covers it.
-            start = Cursor(from_us(now_us - round(_LATE_COMMIT_S * 1e6)), UUID(int=0))
-            if self._context.clock.monotonic() >= self._next_restart:
-                self._next_restart = self._context.clock.monotonic() + _LATE_COMMIT_S
-                self._restart()
         before = from_us(now_us + round(_SWEEP_AHEAD_S * 1e6))
-        cursors = dict.fromkeys(self._cursors, start)
-        for _ in range(_SWEEP_ROUNDS):
-            rows, cursors = await self._page(cursors, before)
-            await self._pass_on(rows)
+        lately = Cursor(from_us(now_us - round(_SWEEP_BACK_S * 1e6)), UUID(int=0))
+        cursors = {slot: self._swept.get(slot, _BEGINNING) for slot in self._cursors}
+        rows, more = await self._page(cursors, before)
+        await self._pass_on(rows)
+        self._swept = {slot: cursor for slot, cursor in more.items() if cursor < lately}
+        cursors = {slot: max(cursor, lately) for slot, cursor in more.items()}
+        for _ in range(_SWEEP_PAGES):
             if not cursors:
                 return
+            rows, cursors = await self._page(cursors, before)
+            await self._pass_on(rows)
 
     async def _advance(self) -> None:
         """One page of the pass. Comes again at once until the horizon is reached."""
@@ -134,14 +162,14 @@ class Prefetcher(Actor[PrefetcherMessage]):
         else:
             self._next_pass = 0.0
 
-    async def _page(
-        self, cursors: dict[int, Cursor], before: datetime
-    ) -> tuple[list[DueRow], dict[int, Cursor]]:
+    async def _page(self, cursors: _Cursors, before: datetime) -> tuple[list[DueRow], _Cursors]:
         """A page, and the cursors of the slots that have more."""
         per_slot = max(4, _PAGE // len(cursors))
-        rows = await slots.due(self._context.db, cursors, before, per_slot, sorted(self._saturated))
+        now = from_us(self._context.clock.now_us())
+        saturated = sorted(self._saturated)
+        rows = await slots.due(self._context.db, cursors, before, per_slot, saturated, now)
         counts: dict[int, int] = {}
-        last: dict[int, Cursor] = {}
+        last: _Cursors = {}
         for row in rows:
             counts[row.slot] = counts.get(row.slot, 0) + 1
             last[row.slot] = Cursor(row.next_run_at, row.id)
@@ -153,10 +181,11 @@ class Prefetcher(Actor[PrefetcherMessage]):
             return self._context.vitals.wheel_entries
         reply: Reply[int] = Reply()
         await self._context.boxes.ticker.send(Schedule(rows, reply))
-        while not reply.answered:
+        while not self.stopping.is_set():
             try:
                 return await reply.wait(_ANSWER_S)
             except TimeoutError:
-                if self.stopping.is_set():
-                    break
+                continue
+            except ActorCrashedError:
+                break  # and takes us along
         return self._context.vitals.wheel_entries

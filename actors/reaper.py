@@ -26,14 +26,14 @@ from duly.storage.claims import Ended, Outcome
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE
 from duly.storage.slots import RunningRow
-from duly.storage.streams import Consumer, Held
+from duly.storage.stream_facts import Consumer, Held
 from duly.wheel.durations import from_us, to_us
 
 log = logging.getLogger("duly.reaper")
 
 _ROUND_S = 1.0
 _ROWS_EVERY_S = 2.0
-_ROWS = 10_000
+_ROWS = 5_000
 _PAGE = 500
 _TIMEOUT_SLACK_MS = 5_000
 _FORGET_IDLE_MS = 60_000
@@ -97,11 +97,10 @@ class Reaper(Actor[ReaperMessage]):
         streams, clock = self._context.streams, self._context.clock
         mark = await streams.data_mark()
         if mark[1] is None:
-            await streams.set_sentinel(self._context.node_id)
+            await streams.set_sentinel()
             mark = await streams.data_mark()
-            lost = self._data_mark is not None
-        else:
-            lost = self._data_mark is not None and mark[0] != self._data_mark[0]
+        # Another node may have put the new sentinel: then it differs from the one we knew.
+        lost = self._data_mark is not None and mark != self._data_mark
         self._data_mark = mark
         if lost:
             log.warning("Redis restarted or lost its data: looking at every running task")
@@ -126,7 +125,7 @@ class Reaper(Actor[ReaperMessage]):
         streams = self._context.streams
         if consumer.pending == 0:
             if consumer.idle_ms > _FORGET_IDLE_MS:
-                await streams.forget_consumer(queue, consumer.id)
+                await streams.forget_worker(queue, consumer.id)
             return
         held = await streams.held_by(queue, consumer.id, keys.LIVENESS_TTL_MS, _PAGE)
         if held:
@@ -164,11 +163,23 @@ class Reaper(Actor[ReaperMessage]):
         suspicious = context.clock.monotonic() < self._suspicious_until
         grace_s = _FRESH_S if suspicious else context.options.dispatch_grace_s
         before = from_us(context.clock.now_us() - round(grace_s * 1e6))
-        rows = await slots.running_since(context.db, sorted(self._owned), before, _ROWS)
+        seen: set[tuple[UUID, int]] = set()
+        after: RunningRow | None = None
+        while True:
+            # Page by page: long runs, however many, must not hide what comes after them.
+            rows = await slots.running_since(context.db, sorted(self._owned), before, _ROWS, after)
+            seen.update((row.id, row.version) for row in rows)
+            await self._look_at(rows)
+            if len(rows) < _ROWS:
+                break
+            after = rows[-1]
+        self._vanished.keep_only(seen)
+
+    async def _look_at(self, rows: list[RunningRow]) -> None:
+        context = self._context
         by_queue: dict[str, list[RunningRow]] = {}
         for row in rows:
             by_queue.setdefault(row.queue, []).append(row)
-        self._vanished.keep_only({(row.id, row.version) for row in rows})
         for queue, some in by_queue.items():
             for at in range(0, len(some), _PAGE):
                 await self._locate(queue, some[at : at + _PAGE])

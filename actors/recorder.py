@@ -23,7 +23,7 @@ from duly.storage.claims import Ended
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE
 from duly.storage.slots import SLOTS, running_queues
-from duly.storage.streams import Report
+from duly.storage.stream_facts import Report
 from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.recorder")

@@ -8,6 +8,7 @@ import logging
 from datetime import timedelta
 
 import anyio
+import asyncpg
 
 from duly.actors import wakes
 from duly.actors.context import Context
@@ -47,6 +48,8 @@ class Submitter(Actor[Submit]):
                 inserts.start_soon(self._insert, messages)
 
     async def _insert(self, messages: list[Submit]) -> None:
+        # Whoever was told "not now" may submit again: what was not begun by then is dropped.
+        messages = [message for message in messages if not message.reply.answered]
         try:
             # One statement may not name a key twice: a repeat waits for the next one.
             first, repeats = _without_repeats(messages)
@@ -54,7 +57,8 @@ class Submitter(Actor[Submit]):
                 await self._submit(first)
                 first, repeats = _without_repeats(repeats)
         except BaseException as error:
-            failure = error if isinstance(error, Exception) else StoreUnavailableError("stopped")
+            stopped = StoreUnavailableError("stopped", in_doubt=True)
+            failure = error if isinstance(error, Exception) else stopped
             for message in messages:
                 message.reply.fail(failure)
             if not isinstance(error, StoreUnavailableError):
@@ -65,9 +69,20 @@ class Submitter(Actor[Submit]):
     async def _submit(self, messages: list[Submit]) -> None:
         now = from_us(self._context.clock.now_us())
         keys_until = now + timedelta(seconds=self._context.options.idempotency_ttl_s)
-        answers = await tasks.submit(
-            self._context.api_db, [m.task for m in messages], now, keys_until
-        )
+        try:
+            answers = await tasks.submit(
+                self._context.api_db, [m.task for m in messages], now, keys_until
+            )
+        except (asyncpg.DataError, asyncpg.ProgramLimitExceededError) as error:
+            # A check before us has a hole; it is the one task's trouble, not that of all.
+            if len(messages) == 1:
+                log.exception("task %s cannot be stored", messages[0].task.id)
+                messages[0].reply.fail(error)
+                return
+            half = len(messages) // 2
+            await self._submit(messages[:half])
+            await self._submit(messages[half:])
+            return
         by_id = {answer.id: answer for answer in answers}
         for message in messages:
             message.reply.set(by_id[message.task.id])

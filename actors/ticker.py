@@ -1,6 +1,7 @@
 """Owns the timing wheel, and passes on what is due when it is due."""
 
 import logging
+import math
 
 import anyio
 
@@ -15,6 +16,8 @@ log = logging.getLogger("duly.ticker")
 
 _BITE = 500  # so that a stall's catch-up leaves room for other work in between
 _IDLE_S = 60.0
+_MESSAGES = 100
+_MESSAGES = 100
 
 
 class Ticker(Actor[TickerMessage]):
@@ -29,19 +32,19 @@ class Ticker(Actor[TickerMessage]):
         self._owned: frozenset[int] = frozenset()
 
     async def run(self) -> None:
-        while True:
-            fired = await self._fire()
-            wait_s = 0.0 if fired else self._wait_s()
-            messages: list[TickerMessage] = []
-            try:
-                with anyio.move_on_after(wait_s):
-                    messages = await self.mailbox.receive_batch(100)
-            except MailboxClosedError:
-                return
-            for message in messages:
-                self._take(message)
-            self.mailbox.handled()
-            self._context.vitals.wheel_entries = len(self._wheel)
+        try:
+            while True:
+                fired = await self._fire()
+                messages: list[TickerMessage] = []
+                with anyio.move_on_after(0.0 if fired else self._wait_s()):
+                    messages = await self.mailbox.receive_batch(_MESSAGES)
+                for message in messages:
+                    self._take(message)
+                self.mailbox.handled()
+                self._context.vitals.wheel_entries = len(self._wheel)
+        except MailboxClosedError:
+            # Ours, or the dispatcher's, which stops first: what is due stays in the store.
+            await self.stopping.wait()
 
     def _take(self, message: TickerMessage) -> None:
         if isinstance(message, Ownership):
@@ -60,9 +63,9 @@ class Ticker(Actor[TickerMessage]):
             message.reply.set(len(self._wheel))
 
     async def _fire(self) -> bool:
-        due = self._wheel.advance(self._context.clock.now_us(), _BITE)
+        due = self._wheel.advance(self._now_us(), _BITE)
         if due:
-            # Full: the workers are behind. Waiting here holds back the prefetcher too.
+            # Full: the dispatcher is busy. Waiting here holds back the prefetcher too.
             await self._context.boxes.dispatcher.send(Due([row for _, _, row in due]))
         return bool(due)
 
@@ -70,5 +73,12 @@ class Ticker(Actor[TickerMessage]):
         next_us = self._wheel.next_due_us()
         if next_us is None:
             return _IDLE_S
-        # At least a little: timers round to milliseconds, and a wait of 0 would never end.
-        return min(_IDLE_S, max(0.0002, (next_us - self._context.clock.now_us()) / 1_000_000))
+        # Whole milliseconds, as the loop's timers have: a shorter wait would end too early, and
+        # be begun again and again until the time has come.
+        wait_ms = math.ceil((next_us - self._now_us()) / 1000)
+        return min(_IDLE_S, max(1, wait_ms) / 1000)
+
+    def _now_us(self) -> int:
+        """Not what our clock shows while it waits for the cluster's to catch up."""
+        clock = self._context.clock
+        return clock.now_us() - clock.ahead_us

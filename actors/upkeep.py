@@ -16,6 +16,7 @@ from duly.wheel.durations import from_us
 log = logging.getLogger("duly.upkeep")
 
 _EVERY_S = 600.0
+_FORGET_IDLE_MS = 600_000
 
 
 class Upkeep(Actor[NoReturn]):
@@ -44,6 +45,7 @@ class Upkeep(Actor[NoReturn]):
                 await self._expire()
                 for queue in await self._context.streams.known_queues():
                     await self._sweep_inflight(queue)
+                    await self._context.streams.forget_nodes(queue, _FORGET_IDLE_MS)
                 self._patience.worked()
                 wait_s = _EVERY_S
             except (*TROUBLE, StoreUnavailableError) as error:

@@ -36,7 +36,6 @@ class Vanished:
     def keep_only(self, running: set[tuple[UUID, int]]) -> None:
         """Forget what does not run any more."""
         self._absent = {pair: seen for pair, seen in self._absent.items() if pair in running}
-        self._again = {}
 
     async def note(self, queue: str, rows: list[RunningRow]) -> None:
         """These were just looked for in the stream and are not there."""

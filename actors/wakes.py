@@ -6,6 +6,7 @@ A wake may be lost (a full mailbox, Redis away): the owner's sweep finds the tas
 from collections import defaultdict
 from collections.abc import Iterable
 
+import anyio
 import msgspec
 
 from duly.actors.context import Context
@@ -14,6 +15,8 @@ from duly.storage.redis import TROUBLE
 from duly.storage.slots import DueRow
 from duly.storage.tasks import Waiting
 from duly.wheel.durations import to_us
+
+_PATIENCE_S = 0.5
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(list[DueRow])
@@ -29,13 +32,18 @@ async def wake(context: Context, waiting: Iterable[Waiting]) -> None:
     mine = by_owner.pop(context.node_id, None)
     if mine:
         context.boxes.ticker.offer(Schedule(mine))
-    for owner, rows in by_owner.items():
-        try:
-            await context.streams.wake(owner, _encoder.encode(rows))
-        except TROUBLE:
-            return  # the sweep finds them
+    # Whoever calls has more to do: a Redis that does not answer must not hold it up for long.
+    with anyio.move_on_after(_PATIENCE_S):
+        for owner, rows in by_owner.items():
+            try:
+                await context.streams.wake(owner, _encoder.encode(rows))
+            except TROUBLE:
+                return  # the sweep finds them
 
 
 def decode(message: bytes) -> list[DueRow]:
     """Read a wake message. Raises msgspec.DecodeError."""
-    return _decoder.decode(message)
+    rows = _decoder.decode(message)
+    if any(row.next_run_at.tzinfo is None for row in rows):
+        raise msgspec.ValidationError("a time without an offset")
+    return rows

@@ -1,18 +1,20 @@
 """Running a node as a process: event loop, signals, exit code."""
 
+import contextlib
 import gc
 import logging
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable
 
 import anyio
 
 from duly.actors.runtime import Supervisor, TooManyRestartsError
 from duly.nodes.node import open_context, tree
-from duly.nodes.server import Announce
+from duly.nodes.server import Announce, check_address
 from duly.nodes.settings import Settings
 from duly.storage.migrate import migrate
 
@@ -20,6 +22,8 @@ log = logging.getLogger("duly.node")
 
 EXIT_CRASHED = 70
 """Exit code of a node whose actors crashed too often (EX_SOFTWARE)."""
+
+_ORPHAN_STOP_S = 3.0
 
 
 def run_loop(main: Callable[[], Awaitable[int]]) -> int:
@@ -29,8 +33,12 @@ def run_loop(main: Callable[[], Awaitable[int]]) -> int:
 
 
 async def run_node(settings: Settings) -> int:
-    """Migrate, start the tree, run until a signal. Answers the exit code."""
+    """Migrate, start the tree, run until a signal. Answers the exit code.
+
+    Raises ListenError if the API's port is not to be had, StoreError if the schema is not.
+    """
     assert settings.database_url is not None
+    await check_address(settings.host, settings.port)
     await migrate(settings.database_url)
     announce = Announce(settings.host)
     async with open_context(settings) as context:
@@ -81,8 +89,13 @@ def stop_when_stdin_closes() -> None:
     """For a child of `duly up`: stop when the parent is gone, however it went."""
 
     def watch() -> None:
-        while os.read(0, 4096):
-            pass
+        with contextlib.suppress(OSError):  # it is closed already
+            while os.read(0, 4096):
+                pass
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_ORPHAN_STOP_S)
+        os.kill(os.getpid(), signal.SIGTERM)  # a node and a worker take this one as "at once"
+        time.sleep(_ORPHAN_STOP_S)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, name="watch-stdin", daemon=True).start()

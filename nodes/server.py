@@ -1,5 +1,6 @@
 """The HTTP server, as a part of the node's tree: the last to start, the first to stop."""
 
+import asyncio
 import logging
 from typing import NoReturn
 
@@ -14,6 +15,24 @@ log = logging.getLogger("duly.api")
 
 _LINE_BYTES = 8190
 _KEEPALIVE_S = 75.0
+
+
+class ListenError(Exception):
+    """The API cannot listen where it should; the text says why."""
+
+
+async def check_address(host: str, port: int) -> None:
+    """Find out before anything is started whether the API will be able to listen.
+
+    Raises ListenError: the port is in use or not permitted, or the host is not one of ours.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        server = await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
+    except OSError as error:
+        raise ListenError(f"cannot listen on {host} port {port}: {error}") from None
+    server.close()
+    await server.wait_closed()
 
 
 class ApiServer(Actor[NoReturn]):
@@ -34,6 +53,7 @@ class ApiServer(Actor[NoReturn]):
         self._runner = web.AppRunner(
             app,
             access_log=None,
+            auto_decompress=False,  # a compressed body is refused, not unfolded first
             keepalive_timeout=_KEEPALIVE_S,
             max_line_size=_LINE_BYTES,
             max_field_size=_LINE_BYTES,
@@ -45,7 +65,11 @@ class ApiServer(Actor[NoReturn]):
         # The port of an earlier start, so that a restart does not move an API on port 0.
         port = self._announce.port or self._settings.port
         site = web.TCPSite(self._runner, self._settings.host, port, backlog=1024)
-        await site.start()
+        try:
+            await site.start()
+        except BaseException:
+            await self._runner.cleanup()
+            raise
         self._announce.listening(self._runner.addresses[0][1])
 
     async def run(self) -> None:

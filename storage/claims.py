@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from uuid import UUID
 
 from duly.storage.database import Database
+from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import DueRow
 
 INLINE_BYTES = 48 * 1024
@@ -102,7 +103,11 @@ async def claim(
     owned = rows[0]["owned"]
     found = [tuple(row)[1:] for row in rows if row["id"] is not None]
     large = [row[0] for row in found if row[8] is None]
-    texts = await payloads(db, large) if large else {}
+    try:
+        texts = await payloads(db, large) if large else {}
+    except StoreUnavailableError as error:
+        # The claim itself has committed: its caller has to read it back.
+        raise StoreUnavailableError(str(error), in_doubt=True) from error
     # A large payload's task may have been cancelled in between: then there is nothing to publish.
     tasks = [
         Claimed(*row) if row[8] is not None else Claimed(*row[:8], texts[row[0]])  # type: ignore[call-arg]

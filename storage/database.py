@@ -8,6 +8,7 @@ cancelled learns nothing; the connection goes back to the pool only when the sta
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -17,6 +18,8 @@ from duly.storage.errors import StoreUnavailableError
 from duly.storage.queries import statements
 
 T = TypeVar("T")
+
+log = logging.getLogger("duly.database")
 
 _CONNECT_TIMEOUT_S = 5.0
 _ANSWER_MARGIN_S = 3.0  # beyond statement_timeout, for the answer to arrive
@@ -29,6 +32,7 @@ _TRANSIENT = (
     asyncpg.TooManyConnectionsError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.QueryCanceledError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.LockNotAvailableError,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
@@ -72,6 +76,7 @@ class Database:
             max_size=self._pool_size,
             timeout=_CONNECT_TIMEOUT_S,
             max_inactive_connection_lifetime=60.0,
+            reset=_leave_as_it_is,
             server_settings={
                 "application_name": self._application,
                 "statement_timeout": str(round(self._statement_timeout_s * 1000)),
@@ -133,25 +138,51 @@ class Database:
         try:
             return await self._bounded(connection, work)
         except asyncpg.InterfaceError as error:
-            if not connection.is_closed():
+            if not _is_lost(connection):
                 raise  # our own mistake, such as a value that does not fit its parameter
             raise StoreUnavailableError(f"PostgreSQL: {_text(error)}", in_doubt=True) from error
         except _TRANSIENT as error:
             if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-                connection.terminate()  # no longer the writer: the next one may be elsewhere
+                _cut(connection)  # no longer the writer: the next one may be elsewhere
             raise StoreUnavailableError(f"PostgreSQL: {_text(error)}", in_doubt=True) from error
         finally:
+            await self._give_back(connection)
+
+    async def _give_back(self, connection: Any) -> None:
+        """The statement has ended, whatever becomes of its connection now."""
+        try:
             await self._pool.release(connection)
+        except (*_TRANSIENT, asyncpg.InterfaceError) as error:
+            log.debug("a connection was lost on its way back to the pool: %s", _text(error))
 
     async def _bounded(self, connection: Any, work: Callable[[Any], Awaitable[T]]) -> T:
         inner = asyncio.ensure_future(work(connection))
         done, _ = await asyncio.wait({inner}, timeout=self._limit_s)
         if not done:
-            connection.terminate()  # cuts the connection, sends no cancel request
-            inner.cancel()
-            await asyncio.wait({inner}, timeout=1.0)
+            _cut(connection)
+            # Its loss ends what waits on it. Cancelling first would send a request to cancel.
+            done, _ = await asyncio.wait({inner}, timeout=1.0)
+            if not done:
+                inner.cancel()
+                await asyncio.wait({inner}, timeout=1.0)
             raise TimeoutError(f"no answer within {self._limit_s:g} s")
         return inner.result()
+
+
+async def _leave_as_it_is(connection: Any) -> None:
+    """Resetting costs a round trip after each statement, and none of ours changes its session."""
+
+
+def _is_lost(connection: Any) -> bool:
+    try:
+        return bool(connection.is_closed())
+    except asyncpg.InterfaceError:  # lost so early that the pool has dropped it already
+        return True
+
+
+def _cut(connection: Any) -> None:
+    if not _is_lost(connection):
+        connection.terminate()
 
 
 def _text(error: BaseException) -> str:

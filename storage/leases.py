@@ -80,8 +80,15 @@ class LeaseServers:
 
         async def one(scripts: Scripts) -> Any:
             try:
-                return await scripts.run(script, names, args)
-            except TROUBLE:
-                return None  # not granted by this server; the majority decides
+                answer = await scripts.run(script, names, args)
+            # Not granted by this server; the majority decides. ValueError: it does not talk Redis.
+            except (*TROUBLE, ValueError):
+                return None
+            shaped = script == "lease_release" or _one_each(answer, len(names))
+            return answer if shaped else None
 
         return list(await asyncio.gather(*(one(scripts) for scripts in self._scripts)))
+
+
+def _one_each(answer: Any, count: int) -> bool:
+    return isinstance(answer, list) and len(answer) == count

@@ -17,6 +17,13 @@ from duly.storage.errors import MigrationError, StoreUnavailableError
 _LOCK = 0x64756C79  # "duly"
 _NAME = re.compile(r"^(\d{4})_\w+\.sql$")
 _WAIT_FOR_OTHERS_S = 120
+_INTERRUPTED = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.LockNotAvailableError,
+)
 
 
 @dataclass(frozen=True)
@@ -52,11 +59,16 @@ async def migrate(dsn: str) -> list[str]:
         connection = await asyncpg.connect(
             dsn, timeout=10, server_settings={"application_name": "duly migrate"}
         )
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    # A ValueError is about the URL.
+    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise StoreUnavailableError(f"no connection to PostgreSQL: {error}") from error
     try:
         async with connection.transaction():
             return await _apply(connection)
+    except _INTERRUPTED as error:
+        raise StoreUnavailableError(f"the migration was interrupted: {error}") from error
+    except asyncpg.PostgresError as error:
+        raise MigrationError(f"PostgreSQL refuses the migration: {error}") from error
     finally:
         await connection.close(timeout=5)
 

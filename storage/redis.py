@@ -22,7 +22,7 @@ TROUBLE = (RedisError, OSError, TimeoutError)
 
 Word = str | bytes | int | float
 
-_RAW = ("XREADGROUP", "XRANGE", "XPENDING", "XINFO CONSUMERS")
+_RAW = ("XREADGROUP", "XRANGE", "XPENDING", "XAUTOCLAIM", "XINFO CONSUMERS")
 
 
 def connect(url: str, *, name: str, **options: Any) -> Redis:

@@ -52,8 +52,12 @@ async def due(
     before: datetime,
     per_slot: int,
     without_queues: Sequence[str] = (),
+    without_until: datetime | None = None,
 ) -> list[DueRow]:
-    """Pending tasks due before `before`, the first `per_slot` after each slot's cursor."""
+    """Pending tasks due before `before`, the first `per_slot` after each slot's cursor.
+
+    Of `without_queues` only those due after `without_until` (default: none).
+    """
     rows = await db.fetch(
         "due",
         list(cursors),
@@ -62,15 +66,29 @@ async def due(
         before,
         per_slot,
         list(without_queues),
+        before if without_until is None else without_until,
     )
     return [DueRow(*row) for row in rows]
 
 
+async def due_best(
+    db: Database, slots: Sequence[int], queue: str, now: datetime, limit: int
+) -> list[DueRow]:
+    """Tasks of one queue that are due by `now`, at most `limit`, by priority and due time."""
+    rows = await db.fetch("due_best", list(slots), queue, now, limit)
+    return [DueRow(*row) for row in rows]
+
+
 async def running_since(
-    db: Database, slots: Sequence[int], claimed_before: datetime, limit: int
+    db: Database,
+    slots: Sequence[int],
+    claimed_before: datetime,
+    limit: int,
+    after: RunningRow | None = None,
 ) -> list[RunningRow]:
-    """Running tasks of `slots` claimed before an instant, the oldest first."""
-    rows = await db.fetch("running_since", list(slots), claimed_before, limit)
+    """Running tasks of `slots` claimed before an instant, the oldest first, from `after` on."""
+    place = (after.claimed_at, after.id) if after is not None else (None, None)
+    rows = await db.fetch("running_since", list(slots), claimed_before, limit, *place)
     return [RunningRow(*row) for row in rows]
 
 

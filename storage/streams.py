@@ -1,9 +1,10 @@
 """The nodes' side of the conveyor: publish, read reports, clean up, find what is where."""
 
 import asyncio
+import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from redis.exceptions import ResponseError
@@ -12,54 +13,18 @@ from duly.storage import keys
 from duly.storage.channel import NextMessage, subscribed
 from duly.storage.claims import Claimed
 from duly.storage.redis import Scripts, Word, call, connect
+from duly.storage.stream_facts import (
+    Backlog,
+    Consumer,
+    Held,
+    Place,
+    Report,
+    fields,
+    is_missing,
+    pairs,
+)
 
 REPORTS_PAGE = 500
-
-
-class Backlog(NamedTuple):
-    """A queue's stream: entries in it, and how many of them a worker has fetched."""
-
-    entries: int
-    delivered: int
-
-    @property
-    def undelivered(self) -> int:
-        """What still waits for a worker."""
-        return max(0, self.entries - max(0, self.delivered))
-
-
-class Report(NamedTuple):
-    """One entry of a reports stream; `fields` as the worker wrote them."""
-
-    queue: str
-    entry_id: bytes
-    fields: dict[bytes, bytes]
-
-
-class Consumer(NamedTuple):
-    """A worker, as a queue's consumer group knows it."""
-
-    id: str
-    pending: int
-    idle_ms: int
-    alive: bool
-
-
-class Held(NamedTuple):
-    """An entry delivered to a worker and not given back yet."""
-
-    entry_id: bytes
-    id: str
-    token: str
-    idle_ms: int
-
-
-class Place(NamedTuple):
-    """Where a dispatched task is: in the stream (`entry_id`), with a worker (`consumer`)."""
-
-    entry_id: bytes
-    consumer: str
-    idle_ms: int
 
 
 class Streams:
@@ -87,11 +52,10 @@ class Streams:
         words: list[Word] = [keys.WORKERS_GROUP]
         for task in tasks:
             due_ms = round(task.occurrence.timestamp() * 1_000_000) / 1000
-            fields: list[Word] = [
+            words += [
                 str(task.id), task.token, task.type, task.payload, f"{due_ms:.3f}",
                 task.retry_count + 1, task.timeout, queue, int(task.on_lost == "fail"),
             ]  # fmt: skip
-            words += fields
         _, entries, delivered = await self._scripts.run("publish", _queue_keys(queue), words)
         return await self._backlog(queue, entries, delivered)
 
@@ -154,7 +118,7 @@ class Streams:
         answer = await call(self._reader, *words, timeout_s=limit_s)
         names = {keys.reports(queue).encode(): queue for queue in queues}
         return [
-            Report(names[stream], entry_id, _fields(words))
+            Report(names[stream], entry_id, fields(words))
             for stream, entries in answer or ()
             for entry_id, words in entries
         ]
@@ -199,8 +163,14 @@ class Streams:
     async def reports_mark(self, queue: str) -> tuple[bytes | None, bytes]:
         """(oldest report that is not settled, id of the newest ever added) of a queue."""
         first = await self._command("XRANGE", keys.reports(queue), "-", "+", "COUNT", 1)
-        info = await self._command("XINFO STREAM", keys.reports(queue))
-        return (first[0][0] if first else None), _pairs(info)["last-generated-id"]
+        try:
+            info = await self._command("XINFO STREAM", keys.reports(queue))
+        except ResponseError as error:
+            if not is_missing(error):
+                raise
+            await self.announce(queue)
+            return None, b"0-0"
+        return (first[0][0] if first else None), pairs(info)["last-generated-id"]
 
     # Looking after workers
 
@@ -209,11 +179,11 @@ class Streams:
         try:
             rows = await self._command("XINFO CONSUMERS", keys.tasks(queue), keys.WORKERS_GROUP)
         except ResponseError as error:
-            if not _is_missing(error):
+            if not is_missing(error):
                 raise
             await self.announce(queue)
             return []
-        facts = [_pairs(row) for row in rows]
+        facts = [pairs(row) for row in rows]
         names = [fact["name"].decode() for fact in facts]
         alive = await asyncio.gather(*(self._is_alive(name) for name in names))
         return [
@@ -239,26 +209,34 @@ class Streams:
         held = []
         for entry_id, _, idle_ms, _ in rows:
             found = await self._command("XRANGE", keys.tasks(queue), entry_id, entry_id)
-            fields = _fields(found[0][1]) if found else {}
-            task_id, token = fields.get(b"id", b""), fields.get(b"token", b"")
+            said = fields(found[0][1]) if found else {}
+            task_id, token = said.get(b"id", b""), said.get(b"token", b"")
             held.append(
                 Held(entry_id, task_id.decode(errors="replace"), token.decode(errors="replace"),
                      idle_ms)
             )  # fmt: skip
         return held
 
-    async def locate(self, queue: str, pairs: Sequence[tuple[UUID, int]]) -> list[Place]:
+    async def locate(self, queue: str, tasks: Sequence[tuple[UUID, int]]) -> list[Place]:
         """Where these (id, token) are."""
         args: list[str | int] = [keys.WORKERS_GROUP]
-        for task_id, token in pairs:
+        for task_id, token in tasks:
             args += (str(task_id), token)
         rows = await self._scripts.run("locate", _queue_keys(queue), args)
         return [Place(entry, consumer.decode(), idle_ms) for entry, consumer, idle_ms in rows]
 
-    async def forget_consumer(self, queue: str, consumer: str) -> None:
+    async def forget_worker(self, queue: str, consumer: str) -> None:
         """Remove a dead worker's name, if nothing is pending there."""
         args = [keys.WORKERS_GROUP, consumer]
         await self._scripts.run("forget_consumer", [keys.tasks(queue)], args)
+
+    async def forget_nodes(self, queue: str, idle_ms: int) -> None:
+        """Remove the names of nodes that have not read reports for so long and hold none."""
+        rows = await self._command("XINFO CONSUMERS", keys.reports(queue), keys.NODES_GROUP)
+        for fact in map(pairs, rows):
+            if fact["idle"] >= idle_ms and fact["name"] != self._node_id.encode():
+                args = [keys.NODES_GROUP, fact["name"]]
+                await self._scripts.run("forget_consumer", [keys.reports(queue)], args)
 
     async def inflight_page(self, queue: str, cursor: int) -> tuple[int, list[tuple[str, str]]]:
         """A page of the in-flight hash: (next cursor, 0 at the end; (id, token) pairs)."""
@@ -273,9 +251,9 @@ class Streams:
         info = await self._command("INFO", "server")
         return info["run_id"].encode(), await self._command("GET", keys.ALIVE)
 
-    async def set_sentinel(self, value: str) -> None:
-        """Put the sentinel that is gone when the data are."""
-        await self._command("SET", keys.ALIVE, value)
+    async def set_sentinel(self) -> None:
+        """Put the sentinel that is gone when the data are, if it is; each one is unlike the last."""
+        await self._command("SET", keys.ALIVE, f"{self._node_id} {secrets.token_hex(8)}", "NX")
 
     def forget_announced(self) -> None:
         """Redis lost its data: every group has to be made anew."""
@@ -298,18 +276,3 @@ class Streams:
 
 def _queue_keys(queue: str) -> list[str]:
     return [keys.tasks(queue), keys.inflight(queue), keys.entries(queue)]
-
-
-def _fields(words: Sequence[bytes] | None) -> dict[bytes, bytes]:
-    words = words or ()
-    return dict(zip(words[::2], words[1::2], strict=True))
-
-
-def _pairs(row: Any) -> dict[str, Any]:
-    if isinstance(row, dict):
-        return {k.decode() if isinstance(k, bytes) else k: v for k, v in row.items()}
-    return {row[i].decode(): row[i + 1] for i in range(0, len(row), 2)}
-
-
-def _is_missing(error: ResponseError) -> bool:
-    return str(error).startswith(("NOGROUP", "ERR no such key", "no such key"))

@@ -35,13 +35,15 @@ class NewTask(NamedTuple):
 class Submitted(NamedTuple):
     """What became of one submission.
 
-    `slot` is None if nothing was inserted: because the key is known (`first_id`, and
-    `fingerprint` of the first body), or because the id is taken.
+    `slot` and `created_at` are None if nothing was inserted: because the key is `known` (then
+    `first_id` is its task, `fingerprint` that of its body), or because the id is taken.
     """
 
     id: UUID
     slot: int | None
+    created_at: datetime | None
     slot_owner: str | None
+    known: bool
     first_id: UUID | None
     fingerprint: bytes | None
 
@@ -128,10 +130,26 @@ class Waiting(NamedTuple):
     slot_owner: str | None
 
 
-class Cancelled(NamedTuple):
-    """A cancelled task: if it ran, its worker is to be told."""
+class Changed(NamedTuple):
+    """A task after a change, or as it is if `changed` is false; `slot_owner` is to hear of it."""
 
-    queue: str
+    row: TaskRow
+    changed: bool
+    slot_owner: str | None
+
+    @property
+    def waiting(self) -> Waiting:
+        """For the slot's owner; only of a task that is pending."""
+        row = self.row
+        assert row.next_run_at is not None
+        due = DueRow(row.id, row.slot, row.next_run_at, row.version, row.priority, row.queue)
+        return Waiting(due, self.slot_owner)
+
+
+class Cancelled(NamedTuple):
+    """A cancelled task: if it ran, the worker that holds `token` is to be told."""
+
+    row: TaskRow
     token: int
     was_running: bool
 
@@ -147,8 +165,16 @@ class Rejected(Exception):  # noqa: N818 - rolls a transaction back, never seen 
 async def submit(
     db: Database, tasks: Sequence[NewTask], now: datetime, keys_until: datetime
 ) -> list[Submitted]:
-    """Insert tasks in one statement, in the order given; each stands for itself."""
-    return [Submitted(*row) for row in await db.fetch("submit", *_columns(tasks, now, keys_until))]
+    """Insert tasks, each of which stands for itself: one statement, two if clients chose ids."""
+    columns = _columns(tasks, now, keys_until)
+    if not any(task.own_id for task in tasks):
+        return [Submitted(*row) for row in await db.fetch("submit", *columns)]
+
+    async def work(connection: Any) -> list[Submitted]:
+        async with connection.transaction():
+            return await _insert(connection, tasks, columns)
+
+    return await db.run(work)
 
 
 async def submit_all(
@@ -163,16 +189,27 @@ async def submit_all(
 
     async def work(connection: Any) -> list[Submitted]:
         async with connection.transaction():
-            rows = await connection.fetch(db.sql("submit"), *columns)
-            answers = [Submitted(*row) for row in rows]
+            answers = await _insert(connection, tasks, columns)
             for answer in answers:
-                repeated = answer.first_id not in (None, answer.id)
-                same = repeated and answer.fingerprint == bodies[answer.id]
+                same = answer.known and answer.fingerprint == bodies[answer.id]
                 if answer.slot is None and not same:
                     raise Rejected(answers)
             return answers
 
     return await db.run(work)
+
+
+async def _insert(connection: Any, tasks: Sequence[NewTask], columns: list[Any]) -> list[Submitted]:
+    """Within a transaction: insert, then take back whose id had ended in that very moment."""
+    rows = await connection.fetch(Database.sql("submit"), *columns)
+    answers = [Submitted(*row) for row in rows]
+    own = {task.id for task in tasks if task.own_id}
+    inserted = [answer.id for answer in answers if answer.slot is not None and answer.id in own]
+    if not inserted:
+        return answers
+    rows = await connection.fetch(Database.sql("withdraw_finished"), inserted)
+    taken = {row["id"] for row in rows}
+    return [a._replace(slot=None, created_at=None) if a.id in taken else a for a in answers]
 
 
 def _columns(tasks: Sequence[NewTask], now: datetime, keys_until: datetime) -> list[Any]:
@@ -189,32 +226,37 @@ async def listing(db: Database, where: Filter, after: UUID | None, limit: int) -
     return [TaskRow(*row) for row in await db.fetch("list", after, *where, limit)]
 
 
+async def queues(db: Database, ids: Sequence[UUID]) -> dict[UUID, str]:
+    """The queue of each of these tasks, finished or not."""
+    return {row["id"]: row["queue"] for row in await db.fetch("queues", list(ids))}
+
+
 async def cancel(db: Database, task_id: UUID, now: datetime) -> Cancelled | None:
     """Cancel a pending or running task; None if there is none by that id."""
     rows = await db.fetch("cancel", task_id, now)
-    return Cancelled(*rows[0]) if rows else None
+    if not rows:
+        return None
+    *row, token, was_running = rows[0]
+    return Cancelled(TaskRow(*row), token, was_running)
 
 
 async def patch(
     db: Database, task_id: UUID, change: Change, if_version: int | None, now: datetime
-) -> Waiting | None:
-    """Change a pending task; None if it is not pending, or not at `if_version`."""
-    return _waiting(await db.fetch("patch", task_id, now, if_version, *change))
+) -> Changed | None:
+    """Change a task if it is pending and at `if_version`; None if it has ended or never was."""
+    return _changed(await db.fetch("patch", task_id, now, if_version, *change))
 
 
-async def retry(db: Database, task_id: UUID, now: datetime) -> Waiting | None:
+async def retry(db: Database, task_id: UUID, now: datetime) -> Changed | None:
     """Make a failed task due now; None if there is no failed task by that id."""
-    return _waiting(await db.fetch("retry", task_id, now))
+    return _changed(await db.fetch("retry", task_id, now))
 
 
-def _waiting(rows: list[Any]) -> Waiting | None:
+def _changed(rows: list[Any]) -> Changed | None:
     if not rows:
         return None
-    row = rows[0]
-    due = DueRow(
-        row["id"], row["slot"], row["next_run_at"], row["version"], row["priority"], row["queue"]
-    )
-    return Waiting(due, row["slot_owner"])
+    *row, changed, slot_owner = rows[0]
+    return Changed(TaskRow(*row), changed, slot_owner)
 
 
 async def runs(

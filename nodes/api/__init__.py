@@ -8,8 +8,11 @@ wire        request and reply shapes
 submissions a checked body becomes a task
 changes     a checked body becomes a change
 views       rows become JSON
-queries     query strings
-tasks       handlers: submit, get, list, patch, cancel, retry, runs
+answers     answers that are not errors
+queries     ids, query strings, If-Match
+batches     the checks of many submissions at once
+submit      handlers: submit, batch
+tasks       handlers: get, list, patch, cancel, retry, runs
 workers     handlers: start, report
 health      handlers: healthz, readyz
 openapi     the description of all this

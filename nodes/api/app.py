@@ -10,9 +10,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from duly.actors.context import Context
+from duly.actors.runtime import ActorCrashedError, MailboxClosedError
 from duly.nodes.api.health import HealthHandlers
 from duly.nodes.api.openapi import OpenApiHandlers
 from duly.nodes.api.problems import Problem, unavailable
+from duly.nodes.api.submit import SubmitHandlers
 from duly.nodes.api.tasks import TaskHandlers
 from duly.nodes.api.workers import WorkerHandlers
 from duly.nodes.settings import Token
@@ -30,7 +32,8 @@ def build_app(
     """The whole API of a node."""
     app = web.Application(middlewares=[_problems, _access(tokens)])
     for part in (
-        TaskHandlers(context, payload_limit, batch_limit),
+        SubmitHandlers(context, payload_limit, batch_limit),
+        TaskHandlers(context, payload_limit),
         WorkerHandlers(context),
         HealthHandlers(context),
         OpenApiHandlers(),
@@ -48,6 +51,8 @@ async def _problems(request: web.Request, handler: Handler) -> web.StreamRespons
         return problem.response()
     except StoreUnavailableError as error:
         return unavailable(str(error)).response()
+    except (ActorCrashedError, MailboxClosedError):
+        return unavailable("a part of the node starts anew, or it is stopping").response()
     except asyncpg.UndefinedTableError:
         return unavailable("the database has no schema yet: run duly migrate").response()
     except web.HTTPException as error:
@@ -69,7 +74,9 @@ def _access(tokens: Sequence[Token]) -> Middleware:
         if not tokens or request.path in _OPEN:
             return await handler(request)
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
-        digest = hashlib.sha256(secret.strip().encode()).hexdigest()
+        # Bytes that are not UTF-8 come as surrogates, and go back to what they were.
+        secret_bytes = secret.strip().encode(errors="surrogateescape")
+        digest = hashlib.sha256(secret_bytes).hexdigest()
         role = None
         for token in tokens:  # all of them, so that the time taken tells nothing
             if hmac.compare_digest(digest, token.sha256) and scheme.lower() == "bearer":

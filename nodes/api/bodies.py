@@ -7,15 +7,19 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
-from duly.nodes.api.json_guard import DEPTH_MAX, surrogate_path
+from duly.nodes.api.json_guard import DEPTH_MAX, deep_path, surrogate_path
 from duly.nodes.api.problems import FieldError, Problem, invalid
 
 T = TypeVar("T")
 
+ENVELOPE_BYTES = 64 * 1024
+"""What a body may hold beside its payload."""
+
 READ_S = 30.0
 """A body that has not arrived by then is refused (408), however slowly it drips."""
 
-_AT = re.compile(r"^(.*?)(?: - at `\$?\.?(.*)`)?$", re.DOTALL)
+_AT = re.compile(r"^(.*?)(?: - at (?:`key` in )?`\$?\.?(.*)`)?$", re.DOTALL)
+_PATTERN = "Expected `str` matching regex "  # all of ours allow the same characters
 _NAMED = re.compile(r"^Object (missing required|contains unknown) field `(.*)`$", re.DOTALL)
 
 
@@ -61,7 +65,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise Problem(400, "Not JSON", str(error)) from None
     except RecursionError:
         message = f"is nested deeper than {DEPTH_MAX}"
-        raise invalid(FieldError("payload", message)) from None
+        raise invalid(FieldError(deep_path(body) or "body", message)) from None
 
 
 def field_error(error: msgspec.ValidationError) -> FieldError:
@@ -72,4 +76,6 @@ def field_error(error: msgspec.ValidationError) -> FieldError:
     if named := _NAMED.match(message):
         what = "is required" if named[1] == "missing required" else "is not a known field"
         return FieldError(f"{path}.{named[2]}" if path else named[2], what)
+    if message.startswith(_PATTERN):
+        message = "has characters other than A-Z a-z 0-9 _ . : / -"
     return FieldError(path or "body", message)

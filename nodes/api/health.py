@@ -59,11 +59,14 @@ class HealthHandlers:
         )
 
     async def _postgres(self) -> Part:
+        """Not by the API's own pool: used up by submissions, it says nothing of the server."""
         try:
             async with asyncio.timeout(_PROBE_S):
-                await upkeep.server_time(self._context.api_db)
+                answer = await upkeep.server_time(self._context.db)
         except (StoreUnavailableError, TimeoutError) as error:
             return Part(False, str(error) or "no answer")
+        if answer.read_only:
+            return Part(False, "refuses to write: a standby, or set to read-only")
         return Part(True)
 
     async def _redis(self) -> Part:

@@ -20,6 +20,7 @@ DEPTH_MAX = 200
 _SUSPECT = re.compile(rb"\\u|\d[eE]|[\d.]{200}")
 _NUMBER = re.compile(r"-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{},:]', re.DOTALL)
 
 
 class UnfitJsonError(ValueError):
@@ -32,7 +33,7 @@ class UnfitJsonError(ValueError):
 
 def check(raw: bytes) -> None:
     """Raise `UnfitJsonError` unless `raw`, which is well-formed JSON, can be stored as it is."""
-    if _depth_bound(raw) > DEPTH_MAX and _depth(raw) > DEPTH_MAX:
+    if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX and deep_path(raw) is not None:
         raise UnfitJsonError("", f"is nested deeper than {DEPTH_MAX}")
     if _SUSPECT.search(raw):
         _walk(json.loads(raw, parse_float=_Number, parse_int=_Number), "")
@@ -42,20 +43,37 @@ class _Number(str):
     """A number as it was written."""
 
 
-def _depth_bound(raw: bytes) -> int:
-    return raw.count(b"[") + raw.count(b"{")
+def deep_path(raw: bytes, depth_max: int = DEPTH_MAX) -> str | None:
+    """The field of well-formed JSON in which something is nested deeper than `depth_max`, or None.
 
-
-def _depth(raw: bytes) -> int:
-    depth = deepest = 0
-    for token in re.finditer(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', raw):
+    Of lists of things with fields it names index and field; "" if there are no fields.
+    """
+    steps: list[str | int] = []  # for each open container the member or item that is being read
+    text = b""
+    for token in _TOKEN.finditer(raw):
         match token[0][:1]:
             case b"[" | b"{":
-                depth += 1
-                deepest = max(deepest, depth)
-            case b"]" | b"}":
-                depth -= 1
-    return deepest
+                if len(steps) == depth_max:
+                    return _field(steps)
+                steps.append(0 if token[0] == b"[" else "")
+            case b"]" | b"}" if steps:
+                steps.pop()
+            case b"," if steps and isinstance(steps[-1], int):
+                steps[-1] += 1
+            case b":" if steps:
+                steps[-1] = text.decode(errors="replace")
+            case _:
+                text = token[0][1:-1]
+    return None
+
+
+def _field(steps: list[str | int]) -> str:
+    match steps:
+        case [str(name), int(at), str(field), *_]:
+            return f"{name}[{at}].{field}"
+        case [str(name), *_]:
+            return name
+    return ""
 
 
 def _walk(value: object, path: str) -> None:
@@ -78,8 +96,13 @@ def _walk(value: object, path: str) -> None:
 def _check_text(text: str, path: str) -> None:
     if "\0" in text:
         raise UnfitJsonError(path, "holds a NUL character, which PostgreSQL cannot store")
-    if _SURROGATE.search(text):
+    if has_surrogate(text):
         raise UnfitJsonError(path, "holds a lone surrogate, which is not a character")
+
+
+def has_surrogate(text: str) -> bool:
+    """Whether some of this is half a character, which has no UTF-8."""
+    return _SURROGATE.search(text) is not None
 
 
 def _digits(number: str) -> int:

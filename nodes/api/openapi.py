@@ -46,6 +46,7 @@ def document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Duly", "version": version("duly"),
                  "description": "Every task, duly, once."},
+        "security": [{"token": []}, {}],
         "paths": _paths(),
         "components": {
             "schemas": schemas,
@@ -99,9 +100,9 @@ def _paths() -> dict[str, Any]:
         "/v1/reports": {
             "post": _operation("Report many outcomes", {200: _ref("ReportAnswer")}, body_errors,
                                body=_ref("ReportBatch"))},
-        "/healthz": {"get": _operation("Is the process alive", {200: started}, ())},
-        "/readyz": {"get": _operation("Does every part work", {200: _ref("Readiness"),
-                                                               503: _ref("Readiness")}, ())},
+        "/healthz": {"get": _open("Is the process alive", {200: started})},
+        "/readyz": {"get": _open("Does every part work", {200: _ref("Readiness"),
+                                                          503: _ref("Readiness")})},
         "/openapi.json": {"get": _operation("This document", {200: started}, ())},
     }  # fmt: skip
 
@@ -132,6 +133,13 @@ def _operation(
             "required": True, "content": {"application/json": {"schema": body}}
         }  # fmt: skip
     return operation
+
+
+def _open(summary: str, answers: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """An operation that asks for no token."""
+    operation = _operation(summary, answers, ())
+    kept = {str(status): operation["responses"][str(status)] for status in answers}
+    return {**operation, "security": [], "responses": kept}
 
 
 def _parameter(name: str, where: str = "query") -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Query strings: known names only, each value checked."""
+"""What a request says outside its body: ids, query strings, If-Match. Each value is checked."""
 
 import base64
 import binascii
+import re
 from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
@@ -9,13 +10,35 @@ from uuid import UUID
 import msgspec
 from aiohttp import web
 
+from duly.nodes.api import json_guard
 from duly.nodes.api.problems import FieldError, invalid
 from duly.storage.tasks import Filter
 from duly.wheel.durations import parse_time
 
 LIMIT_MAX = 1000
 LIMIT = 50
+_UUID = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
+_VERSION = re.compile(r'(?:W/)?"([0-9]{1,18})"|([0-9]{1,18})', re.ASCII)
 _STATUSES = ("pending", "running", "completed", "failed", "cancelled")
+
+
+def task_id(request: web.Request) -> UUID:
+    """The id in the path."""
+    text = request.match_info["id"]
+    if not _UUID.fullmatch(text):
+        raise invalid(FieldError("id", "is not a UUID"))
+    return UUID(text)
+
+
+def if_match(request: web.Request) -> int | None:
+    """The version that a change asks for, None if any will do."""
+    text = request.headers.get("If-Match", "*").strip()
+    if text == "*":
+        return None
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        raise invalid(FieldError("If-Match", 'must be a version in quotes, like "3"'))
+    return int(found[1] or found[2])
 
 
 def known_only(request: web.Request, names: Collection[str]) -> None:
@@ -41,19 +64,23 @@ def task_filter(request: web.Request) -> Filter:
     status = query.get("status")
     if status is not None and status not in _STATUSES:
         raise invalid(FieldError("status", f"must be one of {', '.join(_STATUSES)}"))
+    for name in ("type", "queue", "tag"):
+        _check_text(name, query.get(name, ""))
     tag = query.get("tag")
     if tag is not None:
         name, colon, value = tag.partition(":")
         if not name or not colon:
             raise invalid(FieldError("tag", "must be name:value"))
         tag = msgspec.json.encode({name: value}).decode()
-    for name in ("type", "queue", "tag"):
-        if "\0" in query.get(name, ""):
-            raise invalid(FieldError(name, "holds a NUL character"))
     return Filter(
         status, query.get("type"), query.get("queue"), tag,
         _instant(request, "due_before"), _instant(request, "due_after"),
     )  # fmt: skip
+
+
+def _check_text(name: str, text: str) -> None:
+    if "\0" in text or (not text.isascii() and json_guard.has_surrogate(text)):
+        raise invalid(FieldError(name, "holds a character that PostgreSQL cannot store"))
 
 
 def _instant(request: web.Request, name: str) -> datetime | None:
@@ -76,10 +103,9 @@ def task_cursor(request: web.Request) -> UUID | None:
     parts = _cursor(request, 1)
     if parts is None:
         return None
-    try:
-        return UUID(parts[0])
-    except ValueError:
-        raise _bad_cursor() from None
+    if not _UUID.fullmatch(parts[0]):
+        raise _bad_cursor()
+    return UUID(parts[0])
 
 
 def run_cursor(request: web.Request) -> tuple[int, datetime] | None:
@@ -88,10 +114,10 @@ def run_cursor(request: web.Request) -> tuple[int, datetime] | None:
     if parts is None:
         return None
     try:
-        token, at = int(parts[0][:20]), datetime.fromisoformat(parts[1])
+        token, at = int(parts[0][:20]), parse_time(parts[1])
     except ValueError:
         raise _bad_cursor() from None
-    if at.tzinfo is None or not 0 <= token < 1 << 63:
+    if not 0 <= token < 1 << 63:
         raise _bad_cursor()
     return token, at
 

@@ -2,15 +2,15 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
 
 import msgspec
 
 from duly.nodes.api import json_guard
 from duly.nodes.api.problems import FieldError, Problem, invalid
-from duly.nodes.api.wire import TaskSubmission
+from duly.nodes.api.wire import KEY_MAX, TaskSubmission
 from duly.storage.ids import uuid7
 from duly.storage.tasks import NewTask
 from duly.wheel.backoff import Backoff
@@ -20,6 +20,9 @@ TIMEOUT_MAX_S = 30 * 86_400.0
 """Longest timeout of an attempt."""
 
 _encoder = msgspec.json.Encoder()
+
+# Wide enough to drop no digit of any number that may be stored.
+_EXACT = Context(prec=4 * json_guard.DIGITS_MAX, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 class Checker:
@@ -31,15 +34,16 @@ class Checker:
 
     def wrong(self, field: str, message: str) -> None:
         """Note that a field is wrong."""
-        self.errors.append(FieldError(self._prefix + field, message))
+        path = self._prefix.rstrip(".") if field == "body" else self._prefix + field
+        self.errors.append(FieldError(path or field, message))
 
-    def duration(self, field: str, value: float | str) -> float:
-        """Seconds, 0 if the value is wrong."""
+    def duration(self, field: str, value: float | str) -> float | None:
+        """Seconds, None if the value is wrong."""
         try:
             return parse_duration(value)
         except ValueError as error:
             self.wrong(field, str(error))
-            return 0.0
+            return None
 
     def due(self, run_at: str | None, delay: float | str | None, now_us: int) -> datetime | None:
         """When to run, None if the fields do not say or are wrong."""
@@ -51,15 +55,16 @@ class Checker:
             except ValueError as error:
                 self.wrong("run_at", str(error))
         elif delay is not None:
-            return from_us(now_us) + timedelta(seconds=self.duration("delay", delay))
+            seconds = self.duration("delay", delay)
+            return None if seconds is None else from_us(now_us) + timedelta(seconds=seconds)
         return None
 
     def timeout(self, value: float | str) -> float:
         """Seconds of one attempt."""
         seconds = self.duration("timeout", value)
-        if not self.errors and not 0 < seconds <= TIMEOUT_MAX_S:
-            self.wrong("timeout", f"must be more than 0 and at most {TIMEOUT_MAX_S:g} s")
-        return seconds
+        if seconds is not None and not 0 < seconds <= TIMEOUT_MAX_S:
+            self.wrong("timeout", f"must be more than 0 and at most {TIMEOUT_MAX_S:,.0f} s")
+        return seconds or TIMEOUT_MAX_S
 
     def text(self, field: str, value: str) -> None:
         """Text that PostgreSQL can hold."""
@@ -124,6 +129,23 @@ def new_task(
     )
 
 
+def take_key_header(headers: Sequence[str], body: TaskSubmission, checker: Checker) -> None:
+    """The header Idempotency-Key is another way to write the field of that name."""
+    if not headers:
+        return
+    key, name = headers[0], "Idempotency-Key"
+    if any(other != key for other in headers):
+        checker.wrong(name, "is given more than once")
+    elif body.idempotency_key not in (None, key):
+        checker.wrong("idempotency_key", f"differs from the {name} header")
+    elif not 1 <= len(key) <= KEY_MAX:
+        checker.wrong(name, f"must have 1 to {KEY_MAX} characters")
+    elif json_guard.has_surrogate(key):  # bytes that are not UTF-8 arrive as such
+        checker.wrong(name, "is not UTF-8")
+    else:
+        body.idempotency_key = key
+
+
 def fingerprint(raw: bytes) -> bytes:
     """Equal for bodies that say the same, whatever their spacing, order or spelling of numbers."""
     body = json.loads(raw, parse_float=_number, parse_int=_number)
@@ -133,4 +155,8 @@ def fingerprint(raw: bytes) -> bytes:
 
 def _number(text: str) -> str:
     # Tagged, so that 1 and "1" differ; normalized, so that 1.0 and 1 do not.
-    return f"\0{Decimal(text).normalize()}"
+    try:
+        number = _EXACT.normalize(Decimal(text))
+    except InvalidOperation:  # an exponent of 19 digits: only where a float is read, as zero
+        return f"\0{text}"
+    return f"\0{number or 0}"

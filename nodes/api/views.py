@@ -22,7 +22,7 @@ def task(row: TaskRow) -> TaskView:
         payload=_raw(row.payload),
         status=row.status,  # type: ignore[arg-type]  # a CHECK of the table
         paused=row.paused,
-        next_run_at=row.next_run_at if row.status == "pending" else None,
+        next_run_at=row.next_run_at,
         slot=row.slot,
         owner=row.owner,
         version=row.version,
@@ -47,15 +47,15 @@ def task(row: TaskRow) -> TaskView:
     )
 
 
-def submitted(new: NewTask, slot: int, now: datetime) -> TaskRow:
+def submitted(new: NewTask, slot: int, created_at: datetime) -> TaskRow:
     """A task that was just inserted, without reading it back."""
     return TaskRow(
         id=new.id, type=new.type, queue=new.queue, payload=new.payload, status="pending",
         paused=False, next_run_at=new.due, occurrence=new.due, slot=slot, owner=None, version=0,
         retry_count=0, max_retries=new.max_retries, backoff=new.backoff, timeout=new.timeout,
         schedule=None, overrun="skip", misfire_grace=new.misfire_grace, on_lost=new.on_lost,
-        priority=new.priority, idempotency_key=new.key, tags=new.tags, created_at=now,
-        updated_at=now, started_at=None, finished_at=None, worker=None, result=None, error=None,
+        priority=new.priority, idempotency_key=new.key, tags=new.tags, created_at=created_at,
+        updated_at=created_at, started_at=None, finished_at=None, worker=None, result=None, error=None,
     )  # fmt: skip
 
 

@@ -19,11 +19,17 @@ Duration = float | str
 TagName = Annotated[str, Meta(min_length=1, max_length=100)]
 TagValue = Annotated[str, Meta(max_length=500)]
 Tags = Annotated[dict[TagName, TagValue], Meta(max_length=16)]
-Key = Annotated[str, Meta(min_length=1, max_length=255)]
+KEY_MAX = 255
+Key = Annotated[str, Meta(min_length=1, max_length=KEY_MAX)]
 Token = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 WorkerName = Annotated[str, Meta(min_length=1, max_length=200)]
 
 NULL = Raw(b"null")
+
+
+def _null() -> Raw:
+    """A factory, since a schema cannot show a `Raw` as default."""
+    return NULL
 
 
 class TaskSubmission(msgspec.Struct, forbid_unknown_fields=True):
@@ -32,7 +38,7 @@ class TaskSubmission(msgspec.Struct, forbid_unknown_fields=True):
     type: Type
     id: UUID | None = None
     queue: Queue = "default"
-    payload: Raw = NULL
+    payload: Raw = msgspec.field(default_factory=_null)
     run_at: str | None = None
     delay: Duration | None = None
     max_retries: MaxRetries = 3
@@ -146,8 +152,8 @@ class ReportBody(msgspec.Struct, forbid_unknown_fields=True):
 
     token: Token
     outcome: Literal["completed", "failed", "snoozed"]
-    result: Raw = NULL
-    error: Raw = NULL
+    result: Raw = msgspec.field(default_factory=_null)
+    error: Raw = msgspec.field(default_factory=_null)
     retry: bool | Literal[0, 1] = True
     delay: Annotated[float, Meta(ge=0)] | None = None
     worker: WorkerName | None = None

@@ -8,12 +8,14 @@ from aiohttp import web
 
 from duly.actors.context import Context
 from duly.actors.messages import Outcomes
+from duly.actors.outcomes import refined
 from duly.actors.runtime import Reply
-from duly.nodes.api import bodies, json_guard
+from duly.nodes.api import bodies, json_guard, queries
 from duly.nodes.api.problems import FieldError, conflict, invalid, unavailable
 from duly.nodes.api.wire import NULL, ReportAnswer, ReportBatch, ReportBody, StartBody
 from duly.storage import claims, tasks
 from duly.storage.claims import Ended
+from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE
 from duly.wheel.durations import from_us
 
@@ -40,7 +42,7 @@ class WorkerHandlers:
 
     async def start(self, request: web.Request) -> web.Response:
         """Grant a token its one start: 200, or 409 if it is stale or was granted to another."""
-        task_id = _id(request)
+        task_id = queries.task_id(request)
         body = bodies.decode(_start, await bodies.read(request, 64 * 1024))
         for field in ("start_id", "worker"):
             if "\0" in getattr(body, field):
@@ -54,7 +56,7 @@ class WorkerHandlers:
 
     async def report(self, request: web.Request) -> web.Response:
         """Record one outcome: 200, or 409 if its token is stale."""
-        task_id = _id(request)
+        task_id = queries.task_id(request)
         body = bodies.decode(_report, await bodies.read(request, _BODY_BYTES))
         recorded = await self._record([self._ended(task_id, body, "")])
         if not recorded[0]:
@@ -75,11 +77,13 @@ class WorkerHandlers:
             try:
                 json_guard.check(bytes(raw))
             except json_guard.UnfitJsonError as error:
-                raise invalid(FieldError(f"{prefix}{field}", str(error))) from None
+                joint = "." if error.path and not error.path.startswith("[") else ""
+                at = f"{prefix}{field}{joint}{error.path}"
+                raise invalid(FieldError(at, str(error))) from None
         return Ended(
             id=task_id,
             token=body.token,
-            outcome=body.outcome,
+            outcome=refined(body.outcome, bytes(body.error)),
             worker=None if body.worker is None else body.worker.replace("\0", "�"),
             started_at=_instant(f"{prefix}started", body.started),
             finished_at=_instant(f"{prefix}finished", body.finished) or self._now(),
@@ -101,29 +105,27 @@ class WorkerHandlers:
         return recorded
 
     async def _clean_up(self, ended: list[Ended]) -> None:
-        """Take what is over out of the stream."""
-        found = await tasks.get(self._context.api_db, [one.id for one in ended])
+        """Take what is over out of the stream. It is recorded whether this succeeds or not."""
+        vitals = self._context.vitals
+        try:
+            found = await tasks.queues(self._context.api_db, [one.id for one in ended])
+        except StoreUnavailableError as error:
+            vitals.postgres_error = str(error)
+            return
         queues: dict[str, list[tuple[bytes, str | bytes, str | bytes]]] = {}
         for one in ended:
             if one.id in found:
                 item = (b"", str(one.id), str(one.token))
-                queues.setdefault(found[one.id].queue, []).append(item)
+                queues.setdefault(found[one.id], []).append(item)
         try:
             for queue, items in queues.items():
                 await self._context.streams.settle_tasks(queue, items)
         except TROUBLE as error:
-            # Recorded all the same; upkeep removes what is left.
-            self._context.vitals.redis_error = str(error) or type(error).__name__
+            # Upkeep removes what is left.
+            vitals.redis_error = str(error) or type(error).__name__
 
     def _now(self) -> datetime:
         return from_us(self._context.clock.now_us())
-
-
-def _id(request: web.Request) -> UUID:
-    try:
-        return UUID(request.match_info["id"])
-    except ValueError:
-        raise invalid(FieldError("id", "is not a UUID")) from None
 
 
 def _text(raw: msgspec.Raw) -> str | None:
@@ -134,6 +136,6 @@ def _text(raw: msgspec.Raw) -> str | None:
 def _instant(field: str, ms: float | None) -> datetime | None:
     if ms is None:
         return None
-    if not 0 < ms < 4e13:
+    if not 0 <= ms < 4e13:
         raise invalid(FieldError(field, "must be milliseconds since the epoch"))
     return datetime.fromtimestamp(ms / 1000, UTC)

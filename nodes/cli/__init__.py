@@ -5,6 +5,9 @@ serve     node, worker, migrate
 up        up: embedded servers, nodes and a worker
 demo      demo: up, with sample tasks
 children  processes that up looks after
+stopping  their signals
+settings  settings as flags
+values    checked values of options
 tasks     submit, get, list, cancel, retry, runs
 """
 

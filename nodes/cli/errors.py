@@ -1,10 +1,19 @@
 """How a command ends when it cannot go on."""
 
-import sys
 from typing import NoReturn
 
 
+class CommandError(Exception):
+    """Ends the command: its text goes to standard error, `code` is the exit code.
+
+    1: it was tried and did not work. 2: it was asked for wrongly, so trying again is no use.
+    """
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 def fail(message: str, code: int = 2) -> NoReturn:
-    """Say what is wrong, and end the command."""
-    print(f"duly: {message}", file=sys.stderr)
-    raise SystemExit(code)
+    """Raise `CommandError`."""
+    raise CommandError(message, code)

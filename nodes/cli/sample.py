@@ -5,7 +5,11 @@ from datetime import UTC, datetime
 
 from duly.nodes.worker import Context, Worker
 
-worker = Worker(os.environ.get("DULY_REDIS_URL", "redis://127.0.0.1:6379/0"))
+worker = Worker(
+    os.environ.get("DULY_REDIS_URL", "redis://127.0.0.1:6379/0"),
+    api=os.environ.get("DULY_URL"),
+    token=os.environ.get("DULY_TOKEN"),
+)
 
 
 @worker.task("demo.hello")

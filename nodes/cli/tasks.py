@@ -1,7 +1,6 @@
 """duly submit, get, list, cancel, retry, runs: the API from the command line."""
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -10,49 +9,77 @@ from typing import Any
 
 import msgspec
 
+from duly.nodes import exact_json
+from duly.nodes.cli import values
 from duly.nodes.cli.errors import fail
-from duly.nodes.client import DulyError, Run, SyncClient, Task
-from duly.nodes.exact_json import ExactDecoder
+from duly.nodes.client import ApiError, DulyError, Run, SyncClient, Task
 
-_json: ExactDecoder[Any] = ExactDecoder()
+_json: exact_json.ExactDecoder[Any] = exact_json.ExactDecoder()
+_ERROR_CHARS = 200
+_STATUSES = ["pending", "running", "completed", "failed", "cancelled"]
 
 
 def add_to(commands: Any) -> None:
     """Add these sub-commands."""
     api = argparse.ArgumentParser(add_help=False)
-    api.add_argument("--url", default=os.environ.get("DULY_URL", "http://127.0.0.1:8080"),
+    api.add_argument("--url", default=os.environ.get("DULY_URL") or "http://127.0.0.1:8080",
                      help="the API of a node (default: DULY_URL, else %(default)s)")  # fmt: skip
-    api.add_argument("--token", default=os.environ.get("DULY_TOKEN"), help="default: DULY_TOKEN")
-    api.add_argument("--json", action="store_true", help="print JSON")
+    api.add_argument("--token", default=os.environ.get("DULY_TOKEN") or None, help="bearer token, "
+                     "if the node asks for one (default: DULY_TOKEN)")  # fmt: skip
+    api.add_argument("--json", action="store_true",
+                     help="print the API's JSON, an object a line")  # fmt: skip
 
-    submit = commands.add_parser("submit", help="submit a task", parents=[api])
-    submit.add_argument("type", help="which handler runs it")
-    submit.add_argument("payload", nargs="?", default="null", help="JSON, or - for standard input")
-    submit.add_argument("--queue")
-    submit.add_argument("--at", dest="run_at", metavar="TIME", help="RFC 3339 with offset")
-    submit.add_argument("--in", dest="delay", metavar="DURATION", help="seconds or ISO 8601 (PT5M)")
-    submit.add_argument("--priority", type=int, help="0 (first) to 9")
-    submit.add_argument("--max-retries", type=int)
-    submit.add_argument("--timeout", metavar="DURATION")
-    submit.add_argument("--key", dest="idempotency_key", help="idempotency key")
-    submit.add_argument("--tag", dest="tags", action="append", metavar="NAME=VALUE", default=[])
-    submit.set_defaults(run=_guarded(_submit))
-
+    _add_submit(commands, api)
     listing = commands.add_parser("list", help="list tasks, newest first", parents=[api])
-    for name in ("status", "type", "queue", "tag", "due-before", "due-after"):
-        listing.add_argument(f"--{name}")
-    listing.add_argument("--limit", type=int, default=20)
+    listing.add_argument("--status", choices=_STATUSES)
+    listing.add_argument("--type", help="tasks of this type")
+    listing.add_argument("--queue", help="tasks of this queue")
+    listing.add_argument("--tag", metavar="NAME:VALUE", help="tasks with this tag")
+    listing.add_argument("--due-before", metavar="TIME", help="pending tasks due before this time")
+    listing.add_argument("--due-after", metavar="TIME", help="pending tasks due at or after it")
+    listing.add_argument("--limit", type=values.count, default=20, metavar="N",
+                         help="most tasks shown (default: %(default)s)")  # fmt: skip
     listing.set_defaults(run=_guarded(_list))
 
     for name, act, text in (
         ("get", _get, "show a task"),
         ("cancel", _cancel, "cancel a pending or running task"),
         ("retry", _retry, "make a failed task due now"),
-        ("runs", _runs, "list the runs of a task, newest first"),
+        ("runs", _runs, "list the finished attempts of a task, newest first"),
     ):
         parser = commands.add_parser(name, help=text, parents=[api])
-        parser.add_argument("id")
+        parser.add_argument("id", help="the task's id")
         parser.set_defaults(run=_guarded(act))
+
+
+def _add_submit(commands: Any, api: argparse.ArgumentParser) -> None:
+    submit = commands.add_parser(
+        "submit", help="submit a task", parents=[api],
+        description="Submit a task, due now, at a time (--at) or after a while (--in). A DURATION "
+        "is a number of seconds or an ISO 8601 duration such as PT5M.",
+    )  # fmt: skip
+    submit.add_argument("type", help="which handler runs it")
+    submit.add_argument("payload", nargs="?", default="null",
+                        help="JSON, or - to read it from standard input (default: null)")  # fmt: skip
+    when = submit.add_mutually_exclusive_group()
+    when.add_argument("--at", dest="run_at", metavar="TIME",
+                      help="due at this time, such as 2026-12-24T18:00:00+01:00")  # fmt: skip
+    when.add_argument("--in", dest="delay", metavar="DURATION", help="due after this time")
+    submit.add_argument("--queue", help="which stream it goes to (default: default)")
+    submit.add_argument("--priority", type=int, metavar="N", help="0 to 9, 9 first (default: 5)")
+    submit.add_argument("--max-retries", type=int, metavar="N", help="retries allowed (default: 3)")
+    submit.add_argument("--timeout", metavar="DURATION",
+                        help="longest run of one attempt (default: 300)")  # fmt: skip
+    submit.add_argument("--misfire-grace", metavar="DURATION",
+                        help="do not run it if it is later than this")  # fmt: skip
+    submit.add_argument("--on-lost", choices=["retry", "fail"],
+                        help="what the death of its worker means (default: retry)")  # fmt: skip
+    submit.add_argument("--key", dest="idempotency_key",
+                        help="a second submission with this key makes no second task")  # fmt: skip
+    submit.add_argument("--tag", dest="tags", action="append", metavar="NAME=VALUE", default=[],
+                        help="a tag to search by; may be given several times")  # fmt: skip
+    submit.add_argument("-q", "--quiet", action="store_true", help="print the task's id alone")
+    submit.set_defaults(run=_guarded(_submit))
 
 
 def _guarded(
@@ -62,11 +89,23 @@ def _guarded(
         try:
             with SyncClient(args.url, token=args.token) as client:
                 act(client, args)
-        except (DulyError, ValueError) as error:
-            fail(str(error), 1)
+        except ApiError as error:
+            fail(_explain(error), 1)
+        except DulyError as error:
+            fail(f"{args.url} does not answer: {error}", 1)
+        except ValueError as error:  # an argument that the client refuses
+            fail(str(error))
         return 0
 
     return run
+
+
+def _explain(error: ApiError) -> str:
+    """The fields that are wrong, a line each; without any, what the node says."""
+    if error.errors:
+        return "\n      ".join(f"{one.field}: {one.message}" for one in error.errors)
+    problem = error.problem
+    return str(problem.get("detail") or problem.get("title") or f"status {error.status}")
 
 
 def _submit(client: SyncClient, args: argparse.Namespace) -> None:
@@ -75,18 +114,21 @@ def _submit(client: SyncClient, args: argparse.Namespace) -> None:
         payload = _json.decode(text)
     except msgspec.DecodeError as error:
         fail(f"the payload is not JSON: {error}")
-    options: dict[str, Any] = {
+    given = {
         name: getattr(args, name)
-        for name in ("queue", "run_at", "priority", "max_retries", "idempotency_key")
-        if getattr(args, name) is not None
+        for name in ("queue", "run_at", "priority", "max_retries", "on_lost", "idempotency_key")
     }
-    for name in ("delay", "timeout"):
+    for name in ("delay", "timeout", "misfire_grace"):
         value = getattr(args, name)
-        if value is not None:
-            options[name] = _duration(value)
+        given[name] = None if value is None else _duration(value)
+    options: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     if args.tags:
         options["tags"] = dict(_tag(tag) for tag in args.tags)
-    _show(client.submit(args.type, payload, **options), args)
+    task = client.submit(args.type, payload, **options)
+    if args.quiet:
+        print(task.id)
+    else:
+        _show(task, args)
 
 
 def _duration(text: str) -> float | str:
@@ -123,7 +165,7 @@ def _list(client: SyncClient, args: argparse.Namespace) -> None:
             _print_json(task)
         else:
             due = task.next_run_at or task.finished_at
-            print(f"{task.id}  {task.status:<9}  {_time(due)}  {task.queue}  {task.type}")
+            print(f"{task.id}  {task.status:<9}  {_time(due):<29}  {task.queue}  {task.type}")
 
 
 def _runs(client: SyncClient, args: argparse.Namespace) -> None:
@@ -131,7 +173,7 @@ def _runs(client: SyncClient, args: argparse.Namespace) -> None:
         if args.json:
             _print_json(run)
         else:
-            error = "" if run.error is None else f"  {json.dumps(run.error, default=str)[:200]}"
+            error = "" if run.error is None else f"  {_text(run.error)}"
             print(f"attempt {run.attempt}  token {run.token}  {run.outcome:<9}  "
                   f"{_time(run.finished_at)}  {run.worker or '-'}{error}")  # fmt: skip
 
@@ -148,12 +190,21 @@ def _show(task: Task, args: argparse.Namespace) -> None:
         if isinstance(value, datetime):
             value = _time(value)
         elif name in ("payload", "result", "error"):
-            value = msgspec.json.encode(value).decode()
+            value = exact_json.encode(value).decode()
         print(f"{name:<12} {value}")
 
 
 def _print_json(value: Task | Run) -> None:
-    print(msgspec.json.encode(value).decode())
+    print(exact_json.encode(value).decode())
+
+
+def _text(error: Any) -> str:
+    """An error in one short line."""
+    if isinstance(error, dict) and {"type", "message"} <= error.keys():
+        text = f"{error['type']}: {error['message']}"
+    else:
+        text = exact_json.encode(error).decode()
+    return ascii(text[:_ERROR_CHARS])[1:-1] if not text.isprintable() else text[:_ERROR_CHARS]
 
 
 def _time(value: datetime | None) -> str:

@@ -54,8 +54,10 @@ class ApiError(DulyError):
         self.errors: Final = errors
         self.retry_after_s: Final = retry_after_s
         """Seconds after which to try again, if the node said so."""
-        text = problem.get("detail") or problem.get("title") or "no details given"
-        fields = "".join(f"; {error.field}: {error.message}" for error in errors)
+        text = str(problem.get("detail") or problem.get("title") or "no details given")
+        # A node's detail begins with the first of the fields already.
+        unsaid = [error for error in errors if error.message not in text]
+        fields = "".join(f"; {error.field}: {error.message}" for error in unsaid)
         super().__init__(f"{status} {text}{fields}")
 
 

@@ -1,5 +1,5 @@
--- Remove a dead worker's consumer, if nothing is pending there: XGROUP DELCONSUMER would lose it.
--- KEYS[1] tasks stream, ARGV[1] group, ARGV[2] consumer
+-- Remove a consumer that is gone, if nothing is pending there: XGROUP DELCONSUMER would lose it.
+-- KEYS[1] stream, ARGV[1] group, ARGV[2] consumer
 
 local consumers = redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])
 for _, consumer in ipairs(consumers) do

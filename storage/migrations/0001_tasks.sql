@@ -138,8 +138,10 @@ begin
     for day in select generate_series(first_day, last_day, '1 day')::date loop
         name := parent || '_' || to_char(day, 'YYYYMMDD');
         continue when to_regclass(name) is not null;
-        begins := quote_literal(day || ' 00:00:00+00');
-        ends := quote_literal((day + 1) || ' 00:00:00+00');
+        begins := quote_literal(to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00');
+        ends := quote_literal(to_char(day + 1, 'YYYY-MM-DD') || ' 00:00:00+00');
+        -- No row may be on its way into the default partition: it would be refused there later.
+        execute format('lock table only %I in share row exclusive mode', parent);
         execute format('create table %I (like %I including all)', name, parent);
         execute format('with moved as (delete from %I where %I >= %s and %I < %s returning *) '
                        'insert into %I select * from moved',

@@ -25,7 +25,9 @@ with own as materialized (
       and (select owned from ok)
     returning t.id, t.version, t.type, t.queue, t.occurrence, t.retry_count, t.timeout, t.on_lost,
         -- A large answer that a paused node does not read would hold the slots' locks.
-        case when pg_column_size(t.payload) <= $8::int then t.payload end as payload
+        -- What is stored may be compressed: only the text's own length tells.
+        case when pg_column_size(t.payload) <= $8::int and octet_length(t.payload::text) <= $8
+            then t.payload end as payload
 )
 select ok.owned, claimed.* from ok left join claimed on true;
 

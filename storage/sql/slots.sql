@@ -7,22 +7,32 @@ where slot in (select slot from slots where slot = any($1::smallint[]) order by 
 returning slot, epoch;
 
 -- name: due
--- Pending tasks of each slot, after its cursor and before $4, at most $5 a slot.
+-- Pending tasks of each slot, after its cursor and before $4, at most $5 a slot. Of the queues $6
+-- only those due after $7.
 select t.id, t.slot, t.next_run_at, t.version, t.priority, t.queue
 from unnest($1::smallint[], $2::timestamptz[], $3::uuid[]) as c (slot, after_at, after_id)
 cross join lateral (
     select id, slot, next_run_at, version, priority, queue from tasks
     where slot = c.slot and status = 'pending' and not paused
       and (next_run_at, id) > (c.after_at, c.after_id) and next_run_at < $4
-      and queue <> all($6::text[])
+      and (queue <> all($6::text[]) or next_run_at > $7)
     order by next_run_at, id limit $5
 ) t;
 
+-- name: due_best
+-- What is due by $3 of one queue, in the order in which it should run.
+select id, slot, next_run_at, version, priority, queue from tasks
+where slot = any($1::smallint[]) and status = 'pending' and not paused
+  and queue = $2 and next_run_at <= $3
+order by priority, next_run_at limit $4;
+
 -- name: running_since
--- Running tasks of these slots that were claimed before $2: the reaper's suspects.
+-- Running tasks of these slots that were claimed before $2: the reaper's suspects. ($4, $5) is the
+-- place of the last one of the page before.
 select id, version, queue, claimed_at, timeout, owner
 from tasks where slot = any($1::smallint[]) and status = 'running' and claimed_at < $2
-order by claimed_at limit $3;
+  and ($4::timestamptz is null or (claimed_at, id) > ($4, $5::uuid))
+order by claimed_at, id limit $3;
 
 -- name: running_queues
 select distinct queue from tasks where status = 'running' and slot = any($1::smallint[]);

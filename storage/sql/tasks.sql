@@ -18,24 +18,41 @@ with asked as materialized (
         task_id = case when k.expires_at <= $16 then excluded.task_id else k.task_id end,
         fingerprint = case when k.expires_at <= $16 then excluded.fingerprint else k.fingerprint end,
         expires_at = case when k.expires_at <= $16 then excluded.expires_at else k.expires_at end
-    returning key, task_id, fingerprint
+    returning key, task_id, fingerprint, expires_at
+), judged as materialized (
+    -- Other than what was asked for: the key is known. (An equal id alone may be a repeat.)
+    select a.*, k.task_id as first_id, k.fingerprint as first_fingerprint,
+           coalesce(k.task_id <> a.id or k.expires_at <> $17, false) as known
+    from asked a left join keyed k on k.key = a.key
 ), inserted as (
     insert into tasks (id, type, queue, payload, next_run_at, occurrence, max_retries, backoff,
                        timeout, misfire_grace, on_lost, priority, idempotency_key, tags,
                        created_at, updated_at)
     select a.id, a.type, a.queue, a.payload, a.due, a.due, a.max_retries, a.backoff,
            a.timeout, a.misfire_grace, a.on_lost, a.priority, a.key, a.tags, $16, $16
-    from asked a left join keyed k on k.key = a.key
-    where (a.key is null or k.task_id = a.id)
+    from judged a
+    where not a.known
       and not (a.own_id and exists (select from finished_tasks f where f.id = a.id))
+    order by a.id  -- as every other submission: two that share ids wait, and do not deadlock
     on conflict (id) do nothing
-    returning id, slot
+    returning id, slot, created_at
 )
-select a.id, i.slot, s.owner, k.task_id as first_id, k.fingerprint
-from asked a
+select a.id, i.slot, i.created_at, s.owner, a.known, a.first_id, a.first_fingerprint
+from judged a
 left join inserted i on i.id = a.id
-left join keyed k on k.key = a.key
 left join slots s on s.slot = i.slot;
+
+-- name: withdraw_finished
+-- Within the transaction of a submission: an id of the client's own whose task ended between the
+-- submission's snapshot and its insert is in both tables now. A later snapshot sees it.
+delete from tasks t using finished_tasks f
+where t.id = any($1::uuid[]) and f.id = t.id
+returning t.id;
+
+-- name: queues
+select id, queue from tasks where id = any($1::uuid[])
+union all
+select id, queue from finished_tasks where id = any($1::uuid[]);
 
 -- name: get
 select * from (
@@ -93,29 +110,54 @@ with gone as (
         overrun, misfire_grace, on_lost, priority, idempotency_key, tags, started_at, $2,
         worker, error
     from gone
+    returning *
 ), attempt as (
     insert into runs (task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at,
                       recorded_at)
     select id, version, occurrence, retry_count + 1, 'cancelled', worker, started_at, $2, $2
     from gone where status = 'running'
 )
-select queue, version as token, status = 'running' as was_running from gone;
+select m.id, m.type, m.queue, m.payload, m.status, m.paused, null::timestamptz as next_run_at,
+       m.occurrence, m.slot, m.owner, m.version, m.retry_count, m.max_retries, m.backoff, m.timeout,
+       m.schedule, m.overrun, m.misfire_grace, m.on_lost, m.priority, m.idempotency_key, m.tags,
+       m.created_at, m.updated_at, m.started_at, m.finished_at, m.worker, m.result, m.error,
+       g.version as token, g.status = 'running' as was_running
+from moved m cross join gone g;
 
 -- name: patch
--- Change a pending task; a null flag leaves its field alone.
-update tasks set
-    next_run_at = coalesce($4, next_run_at), occurrence = coalesce($4, occurrence),
-    payload = coalesce($5, payload), priority = coalesce($6, priority),
-    max_retries = coalesce($7, max_retries), backoff = coalesce($8, backoff),
-    timeout = coalesce($9, timeout), tags = coalesce($10, tags),
-    misfire_grace = case when $11 then $12 else misfire_grace end,
-    version = version + 1, updated_at = $2
-where id = $1 and status = 'pending' and ($3::bigint is null or version = $3)
-returning id, slot, version, next_run_at, priority, queue,
-          (select s.owner from slots s where s.slot = tasks.slot) as slot_owner;
+-- Change a pending task; a null flag leaves its field alone. Answers the task as it is after it, or,
+-- unchanged, as it was when that was decided. A new time is a new occurrence, except of a task that
+-- has begun: what it did under the old one must not be done twice.
+with found as materialized (
+    select * from tasks where id = $1 for update
+), changed as (
+    update tasks t set
+        next_run_at = coalesce($4, t.next_run_at),
+        occurrence = case when t.retry_count = 0 and t.occurrence = t.next_run_at
+                          then coalesce($4, t.occurrence) else t.occurrence end,
+        payload = coalesce($5, t.payload), priority = coalesce($6, t.priority),
+        max_retries = coalesce($7, t.max_retries), backoff = coalesce($8, t.backoff),
+        timeout = coalesce($9, t.timeout), tags = coalesce($10, t.tags),
+        misfire_grace = case when $11 then $12 else t.misfire_grace end,
+        version = t.version + 1, updated_at = $2
+    from found f
+    where t.id = f.id and f.status = 'pending' and ($3::bigint is null or f.version = $3)
+    returning t.*
+), answer as (
+    select changed.*, true as was_changed from changed
+    union all
+    select found.*, false from found where not exists (select from changed)
+)
+select a.id, a.type, a.queue, a.payload, a.status, a.paused, a.next_run_at, a.occurrence, a.slot,
+       a.owner, a.version, a.retry_count, a.max_retries, a.backoff, a.timeout, a.schedule, a.overrun,
+       a.misfire_grace, a.on_lost, a.priority, a.idempotency_key, a.tags, a.created_at, a.updated_at,
+       a.started_at, null::timestamptz as finished_at, a.worker, null::jsonb as result, a.error,
+       a.was_changed, s.owner as slot_owner
+from answer a join slots s on s.slot = a.slot;
 
 -- name: retry
--- A failed task is due now, with all of its retries; its token goes on growing.
+-- A failed task is due now, with all of its retries. Its token goes on growing, and its occurrence
+-- stays: what an earlier attempt did under it must not be done twice.
 with gone as (
     delete from finished_tasks where id = $1 and status = 'failed' returning *
 ), back as (
@@ -126,9 +168,14 @@ with gone as (
         created_at, $2, occurrence, backoff, timeout, schedule, overrun, misfire_grace,
         on_lost, priority, idempotency_key, tags, error
     from gone
-    returning id, slot, version, next_run_at, priority, queue
+    returning *
 )
-select b.*, s.owner as slot_owner from back b join slots s on s.slot = b.slot;
+select b.id, b.type, b.queue, b.payload, b.status, b.paused, b.next_run_at, b.occurrence, b.slot,
+       b.owner, b.version, b.retry_count, b.max_retries, b.backoff, b.timeout, b.schedule, b.overrun,
+       b.misfire_grace, b.on_lost, b.priority, b.idempotency_key, b.tags, b.created_at, b.updated_at,
+       b.started_at, null::timestamptz as finished_at, b.worker, null::jsonb as result, b.error,
+       true as was_changed, s.owner as slot_owner
+from back b join slots s on s.slot = b.slot;
 
 -- name: runs
 -- Newest first; ($2, $3) is the place of the last run of the page before.

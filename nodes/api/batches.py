@@ -1,0 +1,93 @@
+"""A batch of submissions: every item checked, every bad one named by its index."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from duly.nodes.api import bodies
+from duly.nodes.api.problems import FieldError, Problem, invalid
+from duly.nodes.api.submissions import Checker, new_task
+from duly.nodes.api.wire import TaskSubmission
+from duly.storage.tasks import NewTask, Submitted
+
+_PAUSE_EVERY = 200  # items: about as many milliseconds as the node's timing can spare, at worst
+_ERRORS_MAX = 1000
+_submission = msgspec.json.Decoder(TaskSubmission)
+
+
+class CheckedBatch:
+    """The distinct tasks of a batch, and for each item the id of its task."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[UUID, NewTask] = {}
+        self.ids: list[UUID] = []
+        self._keys: dict[str, NewTask] = {}
+
+    def add(self, task: NewTask, checker: Checker) -> None:
+        """Take in the next item; one with a key that was seen stands for the same task."""
+        first = task if task.key is None else self._keys.setdefault(task.key, task)
+        if first.fingerprint != task.fingerprint:
+            checker.wrong("idempotency_key", "is used above with another body")
+        elif first is task and task.id in self.tasks:
+            checker.wrong("id", "is used above")
+        self.tasks.setdefault(first.id, first)
+        self.ids.append(first.id)
+
+    def rejection(self, answers: Sequence[Submitted]) -> Problem:
+        """409 that names each item which the store refused."""
+        places: dict[UUID, list[int]] = defaultdict(list)
+        for at, task_id in enumerate(self.ids):
+            places[task_id].append(at)
+        errors: list[FieldError] = []
+        for answer in answers:
+            if answer.slot is not None:
+                continue
+            field, text = "", ""
+            if not answer.known:
+                field, text = "id", f"there is a task with the id {answer.id}"
+            elif answer.fingerprint != self.tasks[answer.id].fingerprint:
+                field, text = "idempotency_key", "was used with another body"
+            errors += [FieldError(f"tasks[{at}].{field}", text) for at in places[answer.id] if text]
+        errors.sort(key=lambda error: int(error.field[6 : error.field.index("]")]))
+        detail = "nothing was stored: " + "; ".join(f"{e.field}: {e.message}" for e in errors[:3])
+        return Problem(409, "Conflict", detail, errors=errors[:_ERRORS_MAX])
+
+
+async def check(items: Sequence[msgspec.Raw], now_us: int, payload_limit: int) -> CheckedBatch:
+    """Check every item. Raises `Problem` 422 or 413 naming each bad index (1,000 at most)."""
+    batch = CheckedBatch()
+    errors: list[FieldError] = []
+    too_large: Problem | None = None
+    for at, item in enumerate(items):
+        if at % _PAUSE_EVERY == _PAUSE_EVERY - 1:
+            await asyncio.sleep(0)
+        checker = Checker(f"tasks[{at}].")
+        try:
+            _check_item(bytes(item), checker, now_us, payload_limit, batch)
+        except Problem as problem:
+            too_large = too_large or problem
+            errors += problem.errors
+        errors += checker.errors
+    if too_large is not None:
+        raise Problem(too_large.status, too_large.title, too_large.detail,
+                      errors=errors[:_ERRORS_MAX])  # fmt: skip
+    if errors:
+        raise invalid(*errors[:_ERRORS_MAX])
+    return batch
+
+
+def _check_item(
+    raw: bytes, checker: Checker, now_us: int, payload_limit: int, batch: CheckedBatch
+) -> None:
+    try:
+        body = _submission.decode(raw)
+    except msgspec.ValidationError as error:
+        found = bodies.field_error(error)
+        checker.wrong(found.field, found.message)
+        return
+    task = new_task(body, raw, checker, now_us, payload_limit)
+    if not checker.errors:
+        batch.add(task, checker)

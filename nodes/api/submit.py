@@ -1,0 +1,122 @@
+"""Handlers that take tasks in: one, or many at once."""
+
+from datetime import datetime, timedelta
+
+import msgspec
+from aiohttp import web
+
+from duly.actors import wakes
+from duly.actors.context import Context
+from duly.actors.messages import Submit
+from duly.actors.runtime import Reply
+from duly.actors.submitter import waiting
+from duly.nodes.api import answers, batches, bodies, views
+from duly.nodes.api.problems import FieldError, Problem, conflict, unavailable
+from duly.nodes.api.submissions import Checker, new_task, take_key_header
+from duly.nodes.api.wire import Batch, BatchAnswer, TaskSubmission
+from duly.storage import tasks
+from duly.storage.tasks import NewTask, Rejected, Submitted, TaskRow
+from duly.wheel.durations import from_us
+
+_ANSWER_S = 9.0
+_BATCH_BYTES = 64 * 1024 * 1024
+_READABLE_BYTES = 4 * 1024 * 1024  # up to here a too large payload is named, not only the body
+
+_submission = msgspec.json.Decoder(TaskSubmission)
+_batch = msgspec.json.Decoder(Batch)
+
+
+class SubmitHandlers:
+    """POST /v1/tasks and /v1/tasks/batch."""
+
+    def __init__(self, context: Context, payload_limit: int, batch_limit: int) -> None:
+        self._context = context
+        self._db = context.api_db
+        self._payload_limit = payload_limit
+        self._batch_limit = batch_limit
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes of this part."""
+        return [
+            web.post("/v1/tasks", self.submit),
+            web.post("/v1/tasks/batch", self.submit_batch),
+        ]
+
+    async def submit(self, request: web.Request) -> web.Response:
+        """Accept one task: 201, or 200 for a known idempotency key with the same body."""
+        limit = max(_READABLE_BYTES, self._payload_limit + bodies.ENVELOPE_BYTES)
+        raw = await bodies.read(request, limit)
+        body = bodies.decode(_submission, raw)
+        checker = Checker()
+        take_key_header(request.headers.getall("Idempotency-Key", []), body, checker)
+        now_us = self._context.clock.now_us()
+        new = new_task(body, raw, checker, now_us, self._payload_limit)
+        checker.raise_if_wrong()
+        if new.own_id and new.key is not None:
+            # Both names must be free, or nothing may be kept: a transaction of its own.
+            answer = await self._insert_alone(new)
+        else:
+            answer = await self._insert(new)
+        if answer.slot is not None and answer.created_at is not None:
+            row = views.submitted(new, answer.slot, answer.created_at)
+            return answers.task(row, 201, location=True)
+        return answers.task(await self._first(new, answer), 200, location=True)
+
+    async def submit_batch(self, request: web.Request) -> web.Response:
+        """Accept many tasks, all or none."""
+        raw = await bodies.read(request, _BATCH_BYTES)
+        items = bodies.decode(_batch, raw).tasks
+        if len(items) > self._batch_limit:
+            error = FieldError("tasks", f"has more than {self._batch_limit} tasks")
+            raise Problem(413, "Too large", error.message, errors=[error])
+        now_us = self._context.clock.now_us()
+        batch = await batches.check(items, now_us, self._payload_limit)
+        try:
+            inserted = await self._insert_all(list(batch.tasks.values())) if batch.ids else []
+        except Rejected as rejected:
+            raise batch.rejection(rejected.answers) from None
+        firsts = {
+            answer.id: answer.id if answer.first_id is None else answer.first_id
+            for answer in inserted
+        }
+        return answers.body(BatchAnswer([firsts[task_id] for task_id in batch.ids]), 201)
+
+    async def _insert(self, new: NewTask) -> Submitted:
+        reply: Reply[Submitted] = Reply()
+        if not self._context.boxes.submitter.offer(Submit(new, reply)):
+            raise unavailable("too many submissions are waiting")
+        late = unavailable("PostgreSQL did not answer in time; the task may be stored")
+        try:
+            return await reply.wait(_ANSWER_S)
+        except TimeoutError:
+            raise late from None
+        finally:
+            reply.fail(late)  # nobody waits any longer: what has not begun need not
+
+    async def _insert_alone(self, new: NewTask) -> Submitted:
+        try:
+            return (await self._insert_all([new]))[0]
+        except Rejected as rejected:
+            return rejected.answers[0]
+
+    async def _insert_all(self, new: list[NewTask]) -> list[Submitted]:
+        now = self._now()
+        until = now + timedelta(seconds=self._context.options.idempotency_ttl_s)
+        inserted = await tasks.submit_all(self._db, new, now, until)
+        await wakes.wake(self._context, waiting(new, inserted))
+        return inserted
+
+    async def _first(self, new: NewTask, answer: Submitted) -> TaskRow:
+        """The task that an earlier submission with the same key made."""
+        if not answer.known:
+            raise conflict(f"there is a task with the id {new.id}")
+        if answer.fingerprint != new.fingerprint:
+            raise conflict("the idempotency key was used with another body")
+        assert answer.first_id is not None
+        found = await tasks.get(self._db, [answer.first_id])
+        if answer.first_id not in found:
+            raise conflict(f"the key's task, {answer.first_id}, has ended and is no longer kept")
+        return found[answer.first_id]
+
+    def _now(self) -> datetime:
+        return from_us(self._context.clock.now_us())

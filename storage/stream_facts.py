@@ -1,0 +1,70 @@
+"""What Redis answers about streams: the shapes that the actors see, and how raw replies are read."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from redis.exceptions import ResponseError
+
+
+class Backlog(NamedTuple):
+    """A queue's stream: entries in it, and how many of them a worker has fetched."""
+
+    entries: int
+    delivered: int
+
+    @property
+    def undelivered(self) -> int:
+        """What still waits for a worker."""
+        return max(0, self.entries - max(0, self.delivered))
+
+
+class Report(NamedTuple):
+    """One entry of a reports stream; `fields` as the worker wrote them."""
+
+    queue: str
+    entry_id: bytes
+    fields: dict[bytes, bytes]
+
+
+class Consumer(NamedTuple):
+    """A worker, as a queue's consumer group knows it."""
+
+    id: str
+    pending: int
+    idle_ms: int
+    alive: bool
+
+
+class Held(NamedTuple):
+    """An entry delivered to a worker and not given back yet."""
+
+    entry_id: bytes
+    id: str
+    token: str
+    idle_ms: int
+
+
+class Place(NamedTuple):
+    """Where a dispatched task is: in the stream (`entry_id`), with a worker (`consumer`)."""
+
+    entry_id: bytes
+    consumer: str
+    idle_ms: int
+
+
+def fields(words: Sequence[bytes] | None) -> dict[bytes, bytes]:
+    """The fields of an entry; none if it was deleted while it was pending."""
+    words = words or ()
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def pairs(row: Any) -> dict[str, Any]:
+    """One line of an XINFO answer, by name."""
+    if isinstance(row, dict):
+        return {k.decode() if isinstance(k, bytes) else k: v for k, v in row.items()}
+    return {row[i].decode(): row[i + 1] for i in range(0, len(row), 2)}
+
+
+def is_missing(error: ResponseError) -> bool:
+    """Whether Redis says that the stream or its group is not there."""
+    return str(error).startswith(("NOGROUP", "ERR no such key", "no such key"))

@@ -1,0 +1,99 @@
+"""The queue of due tasks that wait for capacity."""
+
+import random
+import time
+
+from firing_rig import SLOTS, due_row
+
+from duly.actors.ready import FULL, LOW, ReadyQueue
+from duly.storage.slots import DueRow
+
+
+def filled(count: int, priority: int = 5) -> ReadyQueue:
+    queue = ReadyQueue()
+    for number in range(count):
+        queue.add(due_row(number, priority=priority))
+    return queue
+
+
+def rank(row: DueRow) -> object:
+    return row.priority, row.next_run_at
+
+
+def test_takes_by_priority_then_due_time() -> None:
+    rows = [due_row(number, priority=number % 3) for number in range(300)]
+    queue = ReadyQueue()
+    for row in random.Random(1).sample(rows, len(rows)):
+        queue.add(row)
+    taken = queue.take(100) + queue.take(1000)
+    assert taken == sorted(rows, key=rank)
+    assert queue.take(1) == []
+
+
+def test_a_row_is_held_once_and_a_newer_version_replaces_it() -> None:
+    queue = ReadyQueue()
+    queue.add(due_row(5, number=1, priority=5, version=1))
+    queue.add(due_row(5, number=1, priority=5, version=1))
+    queue.add(due_row(9, number=2, priority=3))
+    queue.add(due_row(7, number=1, priority=0, version=2))
+    queue.add(due_row(5, number=1, priority=5, version=1))
+    assert [(row.id.int, row.version) for row in queue.take(10)] == [(1, 2), (2, 0)]
+
+
+def test_what_does_not_fit_is_turned_away_unless_it_is_better() -> None:
+    queue = filled(FULL)
+    assert not queue.saturated
+    queue.add(due_row(FULL + 1))
+    assert queue.saturated
+    assert len(queue) == FULL
+    best = due_row(FULL + 1, priority=0)
+    queue.add(best)
+    assert len(queue) < FULL
+    assert queue.take(1) == [best]
+
+
+def test_a_full_queue_costs_little_whatever_comes() -> None:
+    """Ten thousand worse rows, then ten thousand better ones: no sort for each."""
+    queue = filled(FULL)
+    worse = [due_row(FULL + number) for number in range(10_000)]
+    better = [due_row(number, priority=number % 5) for number in range(10_000)]
+    began = time.process_time()
+    for row in worse + better:
+        queue.add(row)
+    assert time.process_time() - began < 2.0
+    assert len(queue) <= FULL
+    assert [row.priority for row in queue.take(2000)] == [0] * 2000
+
+
+def test_hungry_when_little_is_left_until_all_was_read() -> None:
+    queue = filled(FULL + 1)
+    assert not queue.hungry
+    queue.take(FULL - LOW)
+    assert queue.hungry
+    queue.asked()
+    queue.refilled(complete=False)
+    assert queue.saturated
+    queue.asked()
+    queue.refilled(complete=True)
+    assert not queue.saturated
+    assert not queue.hungry
+
+
+def test_a_row_turned_away_after_the_question_keeps_it_saturated() -> None:
+    queue = filled(FULL + 1)
+    queue.asked()
+    queue.add(due_row(FULL + 2))
+    queue.refilled(complete=True)
+    assert queue.saturated
+
+
+def test_keeps_only_slots_that_are_ours() -> None:
+    queue = filled(80)
+    ours = frozenset(SLOTS[:2])
+    queue.keep_slots(ours)
+    back = [due_row(number, number=number) for number in range(1000, 1008)]
+    for row in back:
+        queue.add(row)
+    taken = queue.take(1000)
+    assert len(taken) == 20 + len(back)
+    assert {row.slot for row in taken if row not in back} == set(ours)

@@ -1,0 +1,34 @@
+"""How a node ends: in order when asked to, loudly when it cannot go on."""
+
+import pytest
+from chaos_rig import Cluster
+from processes import Processes
+from servers import ServerFactory
+
+pytestmark = pytest.mark.chaos
+
+
+@pytest.fixture
+def cluster(make_servers: ServerFactory, processes: Processes) -> Cluster:
+    return Cluster(make_servers(), processes)
+
+
+async def test_sigterm_under_load_drains_the_node(cluster: Cluster) -> None:
+    await cluster.submit()
+    await cluster.in_the_middle()
+    old = cluster.node
+    assert old.stop() == 0
+    assert "crashed" not in old.output
+    assert "cancelled" not in old.output  # every actor stopped by itself
+    leases = await cluster.query("select count(distinct owner) from slots")
+    assert leases == 1
+    cluster.start_node()
+    await cluster.all_done()
+
+
+async def test_a_node_that_crashes_again_and_again_gives_up(cluster: Cluster) -> None:
+    await cluster.submit(10)
+    await cluster.query("alter table slots rename to elsewhere")
+    assert cluster.node.wait(60) == 70
+    assert "giving up" in cluster.node.output
+    assert "UndefinedTableError" in cluster.node.output

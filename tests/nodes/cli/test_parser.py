@@ -1,0 +1,129 @@
+"""The command line itself: help, wrong arguments, exit codes."""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from duly.nodes.cli import parser
+from duly.nodes.cli.errors import fail
+from duly.nodes.cli.settings import docs
+from duly.nodes.settings import Settings
+
+COMMANDS = [
+    "up", "demo", "node", "worker", "migrate", "submit", "list", "get", "cancel", "retry", "runs",
+]  # fmt: skip
+
+
+def sub_parsers() -> dict[str, argparse.ArgumentParser]:
+    """The parser of each sub-command."""
+    whole = parser.build()
+    actions = [a for a in whole._actions if isinstance(a, argparse._SubParsersAction)]
+    return dict(actions[0].choices)
+
+
+def test_the_commands_of_the_contract_are_there() -> None:
+    assert list(sub_parsers()) == COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_says_what_it_is(command: str) -> None:
+    silent = [
+        action.dest
+        for action in sub_parsers()[command]._actions
+        if not action.help and action.dest != "status"  # its choices say it
+    ]
+    assert silent == []
+    assert "%(" not in sub_parsers()[command].format_help()
+
+
+def test_every_setting_has_a_line_of_help_with_its_default() -> None:
+    assert docs().keys() == set(Settings.__struct_fields__)
+    text = " ".join(sub_parsers()["node"].format_help().split())
+    assert "--horizon-s VALUE How far ahead the wheel holds tasks, seconds, 5 to 3600" in text
+    assert "(default: 120)" in text
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["bogus"],
+        ["up", "--port", "65536"],
+        ["up", "--port", "-1"],
+        ["up", "--port", "http"],
+        ["up", "--nodes", "0"],
+        ["demo", "--count", "0"],
+        ["submit"],
+        ["submit", "x", "--at", "2026-01-01T00:00:00Z", "--in", "3"],
+        ["submit", "x", "--priority", "high"],
+        ["list", "--status", "done"],
+        ["list", "--limit", "0"],
+        ["get"],
+        ["worker"],
+    ],
+)
+def test_a_wrong_command_line_ends_with_code_2(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parser.main(argv)
+    assert caught.value.code == 2
+    assert "error:" in capsys.readouterr().err
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, act: Callable[[], int]) -> None:
+    """Let `duly` do just this, whatever it is asked."""
+    fake = argparse.ArgumentParser()
+    fake.set_defaults(run=lambda args: act())
+    monkeypatch.setattr(parser, "build", lambda: fake)
+
+
+def test_the_code_of_the_command_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, lambda: 70)
+    assert parser.main([]) == 70
+
+
+def test_a_failure_is_one_line_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answering(monkeypatch, lambda: fail("it is broken", 1))
+    assert parser.main([]) == 1
+    assert capsys.readouterr().err == "duly: it is broken\n"
+
+
+def test_ctrl_c_ends_with_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    answering(monkeypatch, interrupted)
+    assert parser.main([]) == 130
+
+
+def test_python_m_duly_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "duly", "--version"],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout.startswith("duly 0.")
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    code = (
+        "import sys; from duly.nodes.cli import parser, tasks\n"
+        "tasks.SyncClient.list = lambda self, **k: ("
+        "tasks.Task(id=i, type='t', status='pending') for i in range(100_000))\n"
+        "sys.exit(parser.main(['list']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", code],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 0

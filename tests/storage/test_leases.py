@@ -1,0 +1,219 @@
+"""Leases on one and on three servers: exclusive, a majority, and no answer is no lease."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import cast
+
+import pytest
+from private_valkey import PrivateValkey
+from redis.asyncio import Redis
+from waiting import wait_for
+
+from duly.storage import keys
+from duly.storage.leases import LeaseServers
+from duly.storage.redis import call, connect
+
+SLOTS = [1, 2, 3]
+ALL = frozenset(SLOTS)
+
+
+@asynccontextmanager
+async def holder(
+    *urls: str, name: str = "a", ttl_s: float = 9.0, timeout_s: float = 0.5
+) -> AsyncIterator[LeaseServers]:
+    servers = LeaseServers(urls, name, ttl_s, timeout_s)
+    try:
+        yield servers
+    finally:
+        await servers.close()
+
+
+@pytest.fixture
+async def client(redis_url: str) -> AsyncIterator[Redis]:
+    one = connect(redis_url, name="test")
+    yield one
+    await one.aclose()
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[list[PrivateValkey]]:
+    """Three servers that know nothing of each other."""
+    servers = []
+    for n in range(3):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        servers.append(PrivateValkey(folder))
+        servers[-1].start()
+    yield servers
+    for server in servers:
+        server.stop()
+
+
+async def test_a_lease_has_one_holder(redis_url: str) -> None:
+    async with holder(redis_url) as a, holder(redis_url, name="b") as b:
+        assert (await a.take(SLOTS)).slots == ALL
+        assert (await b.take([*SLOTS, 4])).slots == {4}
+        assert (await b.renew(SLOTS)).slots == frozenset()
+        await b.release(SLOTS)  # what is not its own stays
+        assert (await a.renew(SLOTS)).slots == ALL
+        await a.release([1])
+        assert (await b.take(SLOTS)).slots == {1}
+
+
+async def test_a_holder_that_forgot_takes_its_own_again(redis_url: str) -> None:
+    async with holder(redis_url) as a:
+        await a.take(SLOTS)
+        assert (await a.take(SLOTS)).slots == ALL
+
+
+async def test_many_holders_at_once_never_share_a_slot(redis_url: str) -> None:
+    slots = list(range(64))
+    async with (
+        holder(redis_url, name="a") as a,
+        holder(redis_url, name="b") as b,
+        holder(redis_url, name="c") as c,
+    ):
+        taken = await asyncio.gather(*(one.take(slots) for one in (a, b, c)))
+    assert sorted(slot for held in taken for slot in held.slots) == slots
+
+
+async def test_validity_is_less_than_the_life_of_the_lease(redis_url: str) -> None:
+    async with holder(redis_url, ttl_s=4.0) as a:
+        assert 3.9 < (await a.take(SLOTS)).valid_s < 4.0
+
+
+async def test_c17_a_holder_that_came_back_late_renews_nothing(
+    redis_url: str, client: Redis
+) -> None:
+    async with holder(redis_url, ttl_s=0.1) as a, holder(redis_url, name="b") as b:
+        await a.take(SLOTS)
+
+        async def all_taken() -> bool:
+            return (await b.take(SLOTS)).slots == ALL
+
+        await wait_for(all_taken, 10, "the leases ran out, and b has them")
+        assert (await a.renew(SLOTS)).slots == frozenset()
+        assert await call(client, "GET", keys.lease(1), timeout_s=5) == b"b"
+        assert await call(client, "PTTL", keys.lease(1), timeout_s=5) > 1000
+
+
+async def test_c36_scripts_that_the_server_forgot(redis_url: str, client: Redis) -> None:
+    async with holder(redis_url) as a:
+        for _ in range(3):
+            await call(client, "SCRIPT FLUSH", timeout_s=5)
+            assert (await a.take(SLOTS)).slots == ALL
+            await call(client, "SCRIPT FLUSH", timeout_s=5)
+            assert (await a.renew(SLOTS)).slots == ALL
+        await call(client, "SCRIPT FLUSH", timeout_s=5)
+        await a.release(SLOTS)
+        assert not await call(client, "EXISTS", *map(keys.lease, SLOTS), timeout_s=5)
+
+
+async def test_c19_two_of_three_servers_are_enough(three: list[PrivateValkey]) -> None:
+    urls = [server.url for server in three]
+    async with holder(*urls) as a, holder(*urls, name="b") as b:
+        assert (await a.take(SLOTS)).slots == ALL
+        three[0].stop()
+        held = await a.renew(SLOTS)
+        assert (held.slots, held.servers_answered) == (ALL, 2)
+        assert (await a.take([*SLOTS, 4])).slots == {*SLOTS, 4}
+        assert (await b.take(SLOTS)).slots == frozenset()
+        three[1].stop()
+        held = await a.renew(SLOTS)
+        assert (held.slots, held.servers_answered) == (frozenset(), 1)
+        assert (await b.take([9])).slots == frozenset()
+        three[1].start()  # empty: no majority knows these leases any more
+        assert (await a.renew(SLOTS)).slots == frozenset()
+
+
+async def test_c19_a_name_that_does_not_resolve(three: list[PrivateValkey]) -> None:
+    urls = ["redis://lock-server.invalid:6379/0", three[1].url, three[2].url]
+    async with holder(*urls) as a:
+        assert (await a.take(SLOTS)).slots == ALL
+        assert (await a.renew(SLOTS)).servers_answered == 2
+
+
+async def test_c19_a_server_that_swallows_packets_costs_its_timeout(
+    three: list[PrivateValkey],
+) -> None:
+    async with holder(*(server.url for server in three), timeout_s=0.3) as a:
+        await a.take(SLOTS)
+        three[0].pause()
+        began = time.monotonic()
+        for _ in range(3):
+            assert (await a.renew(SLOTS)).slots == ALL
+        assert time.monotonic() - began < 3 * 0.3 + 0.7
+        three[0].resume()
+
+        async def all_answer() -> bool:
+            return (await a.renew(SLOTS)).servers_answered == 3
+
+        await wait_for(all_answer, 10, "the third answers again")
+
+
+async def test_a_minority_is_given_back_at_once(three: list[PrivateValkey]) -> None:
+    urls = [server.url for server in three]
+    async with (
+        holder(urls[0], name="x") as x,
+        holder(urls[1], name="y") as y,
+        holder(*urls) as a,
+    ):
+        await x.take([1])
+        await y.take([1])
+        assert (await a.take([1, 2])).slots == {2}
+        async with holder(urls[2], name="z") as z:
+            assert (await z.take([1])).slots == {1}
+
+
+ANSWERS = {
+    "closed": b"",
+    "loading": b"-LOADING Redis is loading the dataset in memory\r\n",
+    "read-only": b"-READONLY You can't write against a read only replica.\r\n",
+    "full": b"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+    "nonsense": b"\x16\x03\x01\x02nonsense\r\n",
+    "not a number": b":x\r\n",
+    "no list": b"+OK\r\n",
+    "too short": b"*1\r\n:1\r\n",
+    "silence": None,
+}
+
+
+@asynccontextmanager
+async def odd_server(answer: bytes | None) -> AsyncIterator[str]:
+    """A server that says the same to every command; None: nothing at all."""
+
+    open_ones: set[asyncio.BaseTransport] = set()
+
+    class Odd(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = cast(asyncio.Transport, transport)
+            open_ones.add(transport)
+
+        def data_received(self, data: bytes) -> None:
+            if answer:
+                self.transport.write(answer * data.count(b"*"))
+            elif answer is not None:
+                self.transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            open_ones.discard(self.transport)
+
+    server = await asyncio.get_running_loop().create_server(Odd, "127.0.0.1", 0)
+    with closing(server):
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+    await wait_for(lambda: not open_ones, 10, "every connection is closed")
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
+async def test_c18_any_other_answer_is_no_lease(answer: bytes | None, redis_url: str) -> None:
+    async with odd_server(answer) as url:
+        async with holder(url, timeout_s=0.2) as a:
+            held = await a.take(SLOTS)
+            assert (held.slots, held.servers_answered) == (frozenset(), 0)
+            assert (await a.renew(SLOTS)).slots == frozenset()
+            await a.release(SLOTS)
+        async with holder(url, redis_url, url, timeout_s=0.2) as a:
+            assert (await a.take(SLOTS)).slots == frozenset()

@@ -1,0 +1,79 @@
+"""Migrations: once, whoever comes first, and never over a schema that is not ours."""
+
+import asyncio
+
+import asyncpg
+import pytest
+from store_rig import opened, query
+from waiting import wait_for
+
+from duly.storage.errors import MigrationError, StoreUnavailableError
+from duly.storage.migrate import migrate, migrations
+
+
+async def test_nodes_that_start_at_once_apply_each_migration_once(blank_database: str) -> None:
+    applied = await asyncio.gather(*(migrate(blank_database) for _ in range(4)))
+    assert sorted(applied, key=len)[:3] == [[], [], []]
+    assert max(applied, key=len) == [m.name for m in migrations()]
+    async with opened(blank_database) as db:
+        assert len(await query(db, "select * from slots")) == 256
+        assert len(await query(db, "select * from duly_migrations")) == len(migrations())
+
+
+async def test_a_second_start_changes_nothing(fresh_database: str) -> None:
+    assert await migrate(fresh_database) == []
+
+
+async def test_a_changed_migration_is_refused(fresh_database: str) -> None:
+    async with opened(fresh_database) as db:
+        await query(db, "update duly_migrations set checksum = 'other'")
+    with pytest.raises(MigrationError, match=r"0001_tasks\.sql is not the one"):
+        await migrate(fresh_database)
+
+
+async def test_a_newer_schema_is_refused(fresh_database: str) -> None:
+    async with opened(fresh_database) as db:
+        await query(db, "insert into duly_migrations values (9999, '9999_later.sql', 'x')")
+    with pytest.raises(MigrationError, match=r"9999_later\.sql.*upgrade duly"):
+        await migrate(fresh_database)
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(blank_database: str) -> None:
+    async with opened(blank_database) as db:
+        await query(db, "create table runs (mine text)")
+    with pytest.raises(MigrationError, match=r"refuses the migration.*runs"):
+        await migrate(blank_database)
+    async with opened(blank_database) as db:
+        rows = await query(db, "select tablename from pg_tables where schemaname = 'public'")
+    assert [row["tablename"] for row in rows] == ["runs"]
+
+
+async def test_a_server_that_is_not_there_is_unavailable(unused_port: int) -> None:
+    with pytest.raises(StoreUnavailableError, match="no connection"):
+        await migrate(f"postgresql://nobody@127.0.0.1:{unused_port}/none")
+
+
+async def test_a_url_that_is_none_is_unavailable() -> None:
+    with pytest.raises(StoreUnavailableError, match="no connection"):
+        await migrate("postgresql://host:port/none")
+
+
+async def test_a_connection_cut_in_the_middle_is_unavailable(blank_database: str) -> None:
+    blocker = await asyncpg.connect(blank_database, timeout=10)
+    try:
+        await blocker.execute("select pg_advisory_lock($1)", 0x64756C79)
+        waiting = asyncio.create_task(migrate(blank_database))
+
+        async def cut() -> bool | None:
+            ended: bool | None = await blocker.fetchval(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where application_name = 'duly migrate' and wait_event_type = 'Lock'"
+                " and datname = current_database()"
+            )
+            return ended
+
+        await wait_for(cut, 10, "the migration waits for the lock")
+        with pytest.raises(StoreUnavailableError, match="interrupted"):
+            await waiting
+    finally:
+        await blocker.close()

@@ -1,0 +1,70 @@
+"""C31: a call that is cut short never makes a later call read its answer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis
+from slow_proxy import slow_proxy
+from store_rig import NOW
+
+from duly.storage.redis import Scripts, call, connect
+from duly.storage.streams import Streams
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Redis]:
+    client = connect(url, name="test")
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+async def right_answers(client: Redis, scripts: Scripts, n: int) -> None:
+    """Each kind of call, each with an answer that no other has."""
+
+    async def get() -> None:
+        await call(client, "SET", f"k{n}", f"v{n}", timeout_s=5)
+        assert await call(client, "GET", f"k{n}", timeout_s=5) == f"v{n}".encode()
+
+    async def count() -> None:
+        before = await call(client, "INCR", f"count{n}", timeout_s=5)
+        assert before == 1
+
+    async def lease() -> None:
+        assert await scripts.run("lease_take", [f"lease{n}"] * 3, ["me", 9000]) == [1, 1, 1]
+
+    await asyncio.gather(get(), count(), lease())
+
+
+async def test_c31_cancelled_calls_leave_no_answer_behind(redis_url: str) -> None:
+    async with slow_proxy(redis_url, 0.003) as url, opened(url) as client:
+        scripts = Scripts(client, 5.0)
+        streams = Streams(url, "node-a", 5.0)
+        await streams.announce("q")
+        for n in range(300):
+            calls = [
+                asyncio.create_task(scripts.run("lease_renew", ["a", "b"], ["me", 9000])),
+                asyncio.create_task(call(client, "INCR", "other", timeout_s=5)),
+                asyncio.create_task(streams.read_reports(["q"], block_ms=20)),
+            ]
+            await asyncio.sleep(n % 8 * 0.0007)
+            for one in calls:
+                one.cancel()
+            await asyncio.wait(calls)
+            if n % 6 == 0:
+                await right_answers(client, scripts, n)
+                assert await streams.read_reports(["q"], block_ms=1) == []
+                assert await streams.known_queues() == {"q"}
+        await streams.close()
+
+
+async def test_c31_a_call_that_is_too_slow_closes_its_connection(redis_url: str) -> None:
+    async with slow_proxy(redis_url, 0.05) as url, opened(url) as client:
+        await call(client, "SET", "secret", NOW.isoformat(), timeout_s=5)
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                await call(client, "GET", "secret", timeout_s=0.02)
+            assert await call(client, "GET", "nothing", timeout_s=5) is None

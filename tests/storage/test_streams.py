@@ -1,0 +1,298 @@
+"""The conveyor's scripts on a real server: publishing, settling, fencing off, finding."""
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+from store_rig import NOW
+
+from duly.storage import keys
+from duly.storage.claims import Claimed
+from duly.storage.redis import connect
+from duly.storage.stream_facts import Held, Place
+from duly.storage.streams import Streams
+
+Q = "default"
+
+
+@pytest.fixture
+async def client(redis_url: str) -> Any:
+    one: Redis = connect(redis_url, name="test")
+    yield one
+    await one.aclose()
+
+
+def task(token: int = 1, task_id: UUID | None = None, **changes: Any) -> Claimed:
+    plain = Claimed(task_id or uuid4(), token, "t", Q, NOW, 0, 300.0, "retry", '{"n": 1.50}')
+    return plain._replace(**changes)
+
+
+async def run(client: Any, *words: Any) -> Any:
+    return await client.execute_command(*words)
+
+
+async def read(client: Any, worker: str, count: int = 10) -> list[tuple[bytes, list[bytes]]]:
+    """What a worker gets."""
+    answer = await run(
+        client, "XREADGROUP", "GROUP", keys.WORKERS_GROUP, worker, "COUNT", count,
+        "STREAMS", keys.tasks(Q), ">",
+    )  # fmt: skip
+    return answer[0][1] if answer else []
+
+
+async def report(client: Any, **fields: Any) -> bytes:
+    words = [word for item in fields.items() for word in item]
+    entry_id: bytes = await run(client, "XADD", keys.reports(Q), "*", *words)
+    return entry_id
+
+
+async def nothing_left(client: Any) -> bool:
+    sizes = [
+        await run(client, "XLEN", keys.tasks(Q)), await run(client, "XLEN", keys.reports(Q)),
+        await run(client, "HLEN", keys.inflight(Q)), await run(client, "HLEN", keys.entries(Q)),
+    ]  # fmt: skip
+    return sizes == [0, 0, 0, 0]
+
+
+async def test_an_entry_has_the_fields_of_the_protocol(streams: Streams, client: Any) -> None:
+    one = task(7, retry_count=2, timeout=1.5, on_lost="fail")
+    assert (await streams.publish(Q, [one])).undelivered == 1
+    ((_, words),) = await read(client, "w")
+    said = dict(zip(words[::2], words[1::2], strict=True))
+    assert said == {
+        b"id": str(one.id).encode(), b"token": b"7", b"type": b"t", b"payload": b'{"n": 1.50}',
+        b"due": f"{NOW.timestamp() * 1000:.3f}".encode(), b"attempt": b"3", b"timeout": b"1.5",
+        b"queue": Q.encode(), b"confirm": b"1",
+    }  # fmt: skip
+
+
+async def test_publishing_twice_adds_once(streams: Streams, client: Any) -> None:
+    some = [task() for _ in range(5)]
+    await streams.publish(Q, some)
+    assert (await streams.publish(Q, some)).entries == 5
+    await read(client, "w", 2)  # also what a worker has fetched
+    backlog = await streams.publish(Q, some)
+    assert (backlog.entries, backlog.delivered, backlog.undelivered) == (5, 2, 3)
+
+
+async def test_publishing_never_lowers_a_token(streams: Streams, client: Any) -> None:
+    newer = task(10)
+    await streams.publish(Q, [newer])
+    # 9 comes after 10 as text: numbers are compared.
+    assert (await streams.publish(Q, [task(9, newer.id)])).entries == 1
+    assert await run(client, "HGET", keys.inflight(Q), str(newer.id)) == b"10"
+    assert (await streams.publish(Q, [task(11, newer.id)])).entries == 2
+    assert await run(client, "HGET", keys.inflight(Q), str(newer.id)) == b"11"
+
+
+async def test_an_entry_that_got_lost_is_added_again(streams: Streams, client: Any) -> None:
+    one = task()
+    await streams.publish(Q, [one])
+    await run(client, "DEL", keys.tasks(Q))
+    backlog = await streams.publish(Q, [one])
+    assert backlog.entries == 1
+    assert len(await read(client, "w")) == 1  # its group is there again, from the beginning
+
+
+async def test_settling_forgets_the_report_and_the_task(streams: Streams, client: Any) -> None:
+    one = task(3)
+    await streams.publish(Q, [one])
+    ((entry, _),) = await read(client, "w")
+    await run(client, "XACK", keys.tasks(Q), keys.WORKERS_GROUP, entry)
+    await run(client, "XDEL", keys.tasks(Q), entry)
+    await report(client, id=str(one.id), token=3, outcome="completed")
+    (seen,) = await streams.read_reports([Q], block_ms=10)
+    assert (seen.queue, seen.fields[b"outcome"]) == (Q, b"completed")
+    items = [(seen.entry_id, seen.fields[b"id"], seen.fields[b"token"])]
+    await streams.settle_reports(Q, items)
+    assert await nothing_left(client)
+    await streams.settle_reports(Q, items)  # once more does no harm
+
+
+async def test_a_stale_report_leaves_the_newer_token_alone(streams: Streams, client: Any) -> None:
+    one = task(3)
+    await streams.publish(Q, [one])
+    entry = await report(client, id=str(one.id), token=2, outcome="completed")
+    await streams.settle_reports(Q, [(entry, str(one.id), "2")])
+    assert await run(client, "XLEN", keys.reports(Q)) == 0
+    (place,) = await streams.locate(Q, [(one.id, 3)])
+    assert place.entry_id
+
+
+async def test_settling_a_task_looks_up_its_entry(streams: Streams, client: Any) -> None:
+    one, other = task(), task()
+    await streams.publish(Q, [one, other])
+    await streams.settle_tasks(Q, [(b"", str(one.id), "1"), (b"", str(other.id), "99")])
+    assert await run(client, "XLEN", keys.tasks(Q)) == 1
+    assert (await streams.inflight_page(Q, 0))[1] == [(str(other.id), "1")]
+
+
+async def test_superseding_takes_an_entry_out_that_nobody_has(
+    streams: Streams, client: Any
+) -> None:
+    one = task(4)
+    await streams.publish(Q, [one])
+    assert await streams.supersede(Q, one.id, 5) is None
+    assert await read(client, "w") == []
+    assert await run(client, "HGET", keys.inflight(Q), str(one.id)) == b"5"
+    await streams.publish(Q, [one])  # a publisher that was late
+    assert await read(client, "w") == []
+
+
+async def test_superseding_names_the_worker_that_has_it(streams: Streams, client: Any) -> None:
+    one = task(4)
+    await streams.publish(Q, [one])
+    await read(client, "w9")
+    assert await streams.supersede(Q, one.id, 5) == "w9"
+    assert await run(client, "HGET", keys.inflight(Q), str(one.id)) == b"5"
+    assert await streams.supersede(Q, one.id, 4) is None  # never lower
+    assert await run(client, "HGET", keys.inflight(Q), str(one.id)) == b"5"
+
+
+async def test_superseding_comes_before_a_publisher(streams: Streams, client: Any) -> None:
+    one = task(4)
+    assert await streams.supersede(Q, one.id, 5) is None
+    assert (await streams.publish(Q, [one])).entries == 0
+
+
+async def test_where_tasks_are(streams: Streams, client: Any) -> None:
+    fetched, waiting, absent = task(1), task(2), task(3)
+    await streams.publish(Q, [fetched])
+    ((entry, _),) = await read(client, "w1")
+    await streams.publish(Q, [waiting])
+    pairs = [(one.id, one.token) for one in (fetched, waiting, absent)]
+    places = await streams.locate(Q, [*pairs, (fetched.id, 9)])
+    assert places[0][:2] == (entry, "w1")
+    assert places[1].entry_id
+    assert places[1].consumer == ""
+    assert places[2:] == [Place(b"", "", 0)] * 2
+
+
+async def test_a_consumer_is_forgotten_only_when_it_holds_nothing(
+    streams: Streams, client: Any
+) -> None:
+    await streams.publish(Q, [task()])
+    ((entry, _),) = await read(client, "w1")
+    await streams.forget_worker(Q, "w1")
+    (consumer,) = await streams.consumers(Q)
+    assert (consumer.id, consumer.pending, consumer.alive) == ("w1", 1, False)
+    await run(client, "XACK", keys.tasks(Q), keys.WORKERS_GROUP, entry)
+    await streams.forget_worker(Q, "nobody")
+    await streams.forget_worker(Q, "w1")
+    assert await streams.consumers(Q) == []
+
+
+async def test_nodes_that_are_gone_are_forgotten(streams: Streams, redis_url: str) -> None:
+    other = Streams(redis_url, "node-b", timeout_s=5.0)
+    await streams.announce(Q)
+    await streams.read_reports([Q], block_ms=1)
+    await other.read_reports([Q], block_ms=1)
+    await streams.forget_nodes(Q, 60_000)
+    await other.forget_nodes(Q, 0)  # all but itself
+    info = await streams._command("XINFO GROUPS", keys.reports(Q))
+    assert info[0]["consumers"] == 1
+    await other.close()
+
+
+async def test_reports_of_a_dead_node_are_taken_over(streams: Streams, redis_url: str) -> None:
+    dead = Streams(redis_url, "node-dead", timeout_s=5.0)
+    await dead.announce(Q)
+    for n in range(450):  # more than a page
+        await report(dead._client, id=str(uuid4()), token=n, outcome="completed")
+    assert len(await dead.read_reports([Q], block_ms=1)) == 450
+    await dead.close()
+    assert await streams.read_reports([Q], block_ms=1) == []
+    await streams.take_over_reports(Q, 60_000)
+    assert await streams.read_reports([Q], block_ms=0, again=True) == []  # not idle for so long
+    await streams.take_over_reports(Q, 0)
+    assert len(await streams.read_reports([Q], block_ms=0, again=True)) == 450
+
+
+async def test_c35_reports_deleted_while_pending_do_no_harm(
+    streams: Streams, client: Any, redis_url: str
+) -> None:
+    dead = Streams(redis_url, "node-dead", timeout_s=5.0)
+    await dead.announce(Q)
+    entries = [await report(client, id=str(uuid4()), token=1, outcome="x") for _ in range(16)]
+    await dead.read_reports([Q], block_ms=1)
+    await dead.close()
+    await run(client, "XDEL", keys.reports(Q), *entries[:8])
+    await streams.take_over_reports(Q, 0)
+    taken = await streams.read_reports([Q], block_ms=0, again=True)
+    assert [one.entry_id for one in taken if one.fields] == entries[8:]
+    # Older servers hand the deleted ones over as well, without fields: settled like the others.
+    await streams.settle_reports(Q, [(one.entry_id, b"", b"") for one in taken])
+    pending = await run(client, "XPENDING", keys.reports(Q), keys.NODES_GROUP)
+    assert pending[0] == 0
+
+
+async def test_c35_tasks_deleted_while_pending_are_given_back(
+    streams: Streams, client: Any
+) -> None:
+    await streams.publish(Q, [task() for _ in range(16)])
+    entries = [entry for entry, _ in await read(client, "w1", 16)]
+    await run(client, "XDEL", keys.tasks(Q), *entries[:8])
+    held = await streams.held_by(Q, "w1", 0, 100)
+    assert [one.entry_id for one in held] == entries
+    assert {(one.id, one.token) for one in held[:8]} == {("", "")}
+    assert all(isinstance(one, Held) and one.token == "1" for one in held[8:])
+    await streams.settle_tasks(Q, [(one.entry_id, one.id, one.token) for one in held])
+    assert await streams.held_by(Q, "w1", 0, 100) == []
+    # Those that were deleted stay in flight: the reaper finds them by their claim's age.
+    assert len((await streams.inflight_page(Q, 0))[1]) == 8
+
+
+async def test_c36_scripts_are_loaded_again_when_the_server_forgot_them(
+    streams: Streams, client: Any
+) -> None:
+    one = task()
+    for token in range(1, 4):
+        await streams.publish(Q, [one._replace(token=token)])
+        await run(client, "SCRIPT FLUSH")
+        assert len(await streams.locate(Q, [(one.id, token)])) == 1
+        await run(client, "SCRIPT FLUSH")
+    assert await run(client, "XLEN", keys.tasks(Q)) == 3
+
+
+async def test_groups_are_made_anew_after_everything_was_lost(
+    streams: Streams, client: Any
+) -> None:
+    await streams.publish(Q, [task()])
+    await run(client, "FLUSHALL")
+    with pytest.raises(ResponseError, match="NOGROUP"):
+        await streams.read_reports([Q], block_ms=1)
+    assert await streams.reports_mark(Q) == (None, b"0-0")
+    assert await streams.read_reports([Q], block_ms=1) == []
+    await run(client, "FLUSHALL")
+    assert await streams.consumers(Q) == []
+    await run(client, "FLUSHALL")
+    await streams.publish(Q, [task()])
+    assert len(await read(client, "w")) == 1
+    assert await streams.known_queues() == {Q}
+
+
+async def test_a_loss_is_seen_by_every_node(streams: Streams, redis_url: str, client: Any) -> None:
+    other = Streams(redis_url, "node-b", timeout_s=5.0)
+    await streams.set_sentinel()
+    before = await other.data_mark()
+    await other.set_sentinel()  # it is there: this changes nothing
+    assert await streams.data_mark() == before
+    await run(client, "FLUSHALL")
+    assert (await streams.data_mark())[1] is None
+    await streams.set_sentinel()
+    assert await other.data_mark() != before
+    await other.close()
+
+
+async def test_the_newest_report_is_known_also_when_it_is_gone(
+    streams: Streams, client: Any
+) -> None:
+    await streams.announce(Q)
+    assert await streams.reports_mark(Q) == (None, b"0-0")
+    first = await report(client, id="x")
+    newest = await report(client, id="x")
+    assert await streams.reports_mark(Q) == (first, newest)
+    await run(client, "XDEL", keys.reports(Q), first, newest)
+    assert await streams.reports_mark(Q) == (None, newest)

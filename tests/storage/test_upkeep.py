@@ -1,0 +1,93 @@
+"""Day partitions: made ahead, filled from the default one, dropped by retention."""
+
+import asyncio
+from datetime import UTC, date, datetime, timedelta
+
+from store_rig import NOW, claimed, ended, query, submit
+
+from duly.storage import claims, upkeep
+from duly.storage.database import Database
+
+TODAY = NOW.date()
+
+
+async def partitions(db: Database, parent: str) -> list[str]:
+    rows = await query(
+        db,
+        "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid"
+        " where i.inhparent = $1::text::regclass order by 1",
+        parent,
+    )
+    return [row["relname"] for row in rows]
+
+
+async def finish(db: Database, count: int, now: datetime) -> None:
+    reports = [ended(task) for task in await claimed(db, count)]
+    assert len(await claims.complete(db, reports, now)) == count
+
+
+async def test_partitions_reach_from_yesterday_to_a_week_ahead(db: Database) -> None:
+    await upkeep.make_partitions(db, TODAY)
+    await upkeep.make_partitions(db, TODAY)
+    names = await partitions(db, "runs")
+    assert names[0] == "runs_20261128"
+    assert names[-2:] == ["runs_20261206", "runs_rest"]
+    assert len(names) == 10
+
+
+async def test_rows_of_the_default_partition_move_into_their_day(db: Database) -> None:
+    await finish(db, 3, NOW)
+    assert await query(db, "select from only runs_rest") != []
+    await upkeep.make_partitions(db, TODAY)
+    for table in ("runs", "finished_tasks"):
+        assert len(await query(db, f"select from {table}_20261129")) == 3
+        assert await query(db, f"select from {table}_rest") == []
+        assert len(await query(db, f"select from {table}")) == 3
+
+
+async def test_partitions_are_made_while_tasks_end(db: Database) -> None:
+    async def end_some() -> None:
+        for _ in range(15):
+            await finish(db, 5, NOW)
+
+    async def make_days() -> None:
+        for day in range(8):
+            await upkeep.make_partitions(db, date(2026, 11, 14) + timedelta(days=2 * day))
+
+    await asyncio.gather(end_some(), make_days(), make_days())
+    assert len(await query(db, "select from runs")) == 75
+
+
+async def test_nodes_make_the_same_partitions_at_once(db: Database) -> None:
+    await asyncio.gather(*(upkeep.make_partitions(db, TODAY) for _ in range(4)))
+    assert len(await partitions(db, "finished_tasks")) == 10
+
+
+async def test_retention_drops_whole_days_that_are_over(db: Database) -> None:
+    await upkeep.make_partitions(db, TODAY)
+    await finish(db, 1, NOW - timedelta(days=1))
+    await finish(db, 1, NOW)
+    long_ago = NOW - timedelta(days=90)  # such as what a node on a restored backup had to put aside
+    await finish(db, 1, long_ago)
+    last_moment = datetime(2026, 11, 29, tzinfo=UTC) - timedelta(microseconds=1)
+    assert await upkeep.drop_partitions(db, last_moment) == 0
+    assert len(await query(db, "select from runs")) == 2  # but the one of long ago is gone
+    assert await upkeep.drop_partitions(db, last_moment + timedelta(microseconds=1)) == 2
+    assert "runs_20261128" not in await partitions(db, "runs")
+    kept = await query(db, "select recorded_at from runs")
+    assert [row["recorded_at"] for row in kept] == [NOW]
+
+
+async def test_keys_are_forgotten_when_their_time_is_over(db: Database) -> None:
+    await submit(db, key="old", fingerprint=b"")
+    await upkeep.expire_keys(db, NOW - timedelta(seconds=1))
+    assert len(await query(db, "select from idempotency_keys")) == 1
+    await upkeep.expire_keys(db, NOW)
+    assert await query(db, "select from idempotency_keys") == []
+
+
+async def test_tokens_jump_with_each_timeline(db: Database) -> None:
+    first = await upkeep.server_time(db)
+    assert (first.token_base, first.read_only) == ((first.timeline - 1) << 40, False)
+    promoted = first._replace(timeline=first.timeline + 1)
+    assert promoted.token_base - first.token_base == 1 << 40

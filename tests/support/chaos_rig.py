@@ -1,0 +1,138 @@
+"""A cluster of real processes, to be killed in the middle of its work, and what must be true after."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+from processes import Child, Processes
+from redis.asyncio import Redis
+from waiting import wait_for
+
+from duly.nodes.client import Client
+from duly.nodes.embedded import EmbeddedServers
+from duly.storage import keys
+from duly.storage.redis import connect
+
+TASKS = 1_000
+_ALL_DONE_S = 60.0
+_SUPPORT = Path(__file__).parent
+_QUICK = {
+    "DULY_LEASE_TTL_S": "2",
+    "DULY_LEASE_RENEW_S": "0.25",
+    "DULY_DISPATCH_GRACE_S": "2",
+    "DULY_DB_STATEMENT_TIMEOUT_S": "2",
+    "DULY_REDIS_TIMEOUT_S": "1",
+}
+
+
+class Cluster:
+    """One node and one worker on servers of their own."""
+
+    def __init__(self, servers: EmbeddedServers, processes: Processes) -> None:
+        self.servers = servers
+        self._processes = processes
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = int(probe.getsockname()[1])
+        self._environment = {
+            **_QUICK,
+            "DULY_DATABASE_URL": servers.database_url,
+            "DULY_REDIS_URL": servers.redis_url,
+            "DULY_PORT": str(self._port),
+            "PYTHONPATH": os.pathsep.join([str(_SUPPORT), os.environ.get("PYTHONPATH", "")]),
+        }
+        self.node = self.start_node()
+        self.worker = self.start_worker()
+
+    @property
+    def api(self) -> str:
+        """The node's address."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def start_node(self) -> Child:
+        """Start `duly node`."""
+        self.node = self._processes.python("-m", "duly", "node", env=self._environment)
+        return self.node
+
+    def start_worker(self) -> Child:
+        """Start `duly worker`."""
+        self.worker = self._processes.python(
+            "-m", "duly", "worker", "chaos_worker:worker", env=self._environment
+        )
+        return self.worker
+
+    async def submit(self, count: int = TASKS) -> None:
+        """Submit tasks that are due now, once the node takes them."""
+        task = {
+            "type": "work",
+            "max_retries": 10,
+            "backoff": {"kind": "fixed", "delay": 0.2, "jitter": 0},
+        }
+        async with Client(self.api) as client:
+
+            async def accepted() -> bool:
+                await client.submit_batch([{**task, "payload": n} for n in range(count)])
+                return True
+
+            await wait_for(accepted, 30, "the node takes tasks", ignore=(Exception,))
+
+    async def query(self, sql: str) -> Any:
+        """One value from the store."""
+        connection = await asyncpg.connect(self.servers.database_url, timeout=5)
+        try:
+            return await connection.fetchval(sql, timeout=10)
+        finally:
+            await connection.close()
+
+    async def completed(self) -> int:
+        """How many tasks have been recorded as completed."""
+        return int(
+            await self.query("select count(*) from finished_tasks where status = 'completed'")
+        )
+
+    async def in_the_middle(self) -> None:
+        """Wait until a good part is done, and a good part is not."""
+
+        async def some() -> bool:
+            return await self.completed() >= TASKS // 5
+
+        await wait_for(some, 30, "some tasks are completed")
+        assert await self.completed() < TASKS, "too late for anything in the middle"
+
+    async def all_done(self) -> None:
+        """Every task completed, each recorded once, and nothing left over anywhere."""
+
+        async def done() -> bool:
+            return await self.completed() >= TASKS
+
+        trouble = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+        await wait_for(done, _ALL_DONE_S, "every task is completed", ignore=trouble, poll_s=0.1)
+        assert await self.query("select count(*) from tasks") == 0
+        assert await self.query("select count(distinct id) from finished_tasks") == TASKS
+        assert await self.query("select count(*) from runs where outcome = 'completed'") == TASKS
+        assert await self.query("select count(distinct task_id) from runs") == TASKS
+        assert await self.query("select count(distinct result) from runs") == TASKS
+        await self._nothing_left()
+
+    async def _nothing_left(self) -> None:
+        client: Redis = connect(self.servers.redis_url, name="test")
+        redis: Any = client
+
+        async def empty() -> bool:
+            counts = await asyncio.gather(
+                redis.xlen(keys.tasks("default")), redis.xlen(keys.reports("default")),
+                redis.hlen(keys.inflight("default")), redis.hlen(keys.entries("default")),
+            )  # fmt: skip
+            return counts == [0, 0, 0, 0]
+
+        try:
+            await wait_for(empty, 30, "the streams are empty")
+        finally:
+            await client.aclose()
+
+
+Disturb = Callable[[Cluster], Awaitable[None]]

@@ -1,0 +1,282 @@
+"""The firing path without servers: a store and a conveyor in memory, on the event loop's own clock.
+
+Run it in virtual time (`virtual_time.VIRTUAL_TIME`): the cluster's clock follows the loop's.
+"""
+
+import asyncio
+import itertools
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple, cast
+from uuid import UUID
+
+import anyio
+from actor_rig import served
+
+from duly.actors.context import Context, Options
+from duly.actors.dispatcher import Dispatcher
+from duly.actors.messages import Ownership
+from duly.actors.prefetcher import Prefetcher
+from duly.actors.runtime import Actor, Child, Supervisor
+from duly.actors.ticker import Ticker
+from duly.storage.claims import Claimed
+from duly.storage.slots import DueRow
+from duly.storage.stream_facts import Backlog
+from duly.wheel.clock import ClusterClock
+from duly.wheel.durations import from_us, to_us
+
+START_US = 1_790_000_000_000_000
+"""Cluster time when the loop's clock is 0."""
+
+SLOTS = tuple(range(8))
+_numbers = itertools.count(1)
+
+
+def at(seconds: float) -> datetime:
+    """Cluster time `seconds` after the start."""
+    return from_us(START_US + round(seconds * 1e6))
+
+
+def due_row(
+    due_s: float,
+    *,
+    number: int | None = None,
+    priority: int = 5,
+    queue: str = "q",
+    version: int = 0,
+) -> DueRow:
+    """A row due `due_s` after the start; rows of one number are the same task."""
+    number = next(_numbers) if number is None else number
+    slot = SLOTS[number % len(SLOTS)]
+    return DueRow(UUID(int=number), slot, at(due_s), version, priority, queue)
+
+
+class Record:
+    """Iterates over its values, as asyncpg's does."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values.values())
+
+
+class FakeDatabase:
+    """Tasks by id; the statements of the firing path, each to its end whatever becomes of the caller."""
+
+    latency_s = 0.002
+
+    def __init__(self) -> None:
+        self.rows: dict[UUID, DueRow] = {}
+        self.claimed: dict[UUID, str] = {}
+        self.errors: deque[tuple[str, Exception, bool]] = deque()
+        """(statement, error, whether it takes effect all the same) of the next such statements."""
+        self.epoch = 1
+        self.calls: Counter[str] = Counter()
+        self.rows_read = 0
+
+    def put(self, *rows: DueRow) -> None:
+        """Insert or change pending tasks."""
+        self.rows.update((row.id, row) for row in rows)
+
+    async def fetch(self, name: str, *args: Any) -> list[Record]:
+        """As `Database.fetch`."""
+        return await asyncio.shield(asyncio.ensure_future(self._fetch(name, *args)))
+
+    async def _fetch(self, name: str, *args: Any) -> list[Record]:
+        await anyio.sleep(self.latency_s)
+        self.calls[name] += 1
+        if self.errors and self.errors[0][0] == name:
+            _, error, takes_effect = self.errors.popleft()
+            if takes_effect:
+                getattr(self, f"_{name}")(*args)
+            raise error
+        found: list[Record] = getattr(self, f"_{name}")(*args)
+        return found
+
+    def _claim(
+        self, ids: list[UUID], versions: list[int], owner: str, slots: list[int],
+        epochs: list[int], *_: Any,
+    ) -> list[Record]:  # fmt: skip
+        if any(epoch != self.epoch for epoch in epochs):
+            return [Record({"owned": False, "id": None})]
+        taken = []
+        for task_id, version in zip(ids, versions, strict=True):
+            row = self.rows.get(task_id)
+            if row is not None and row.version == version and task_id not in self.claimed:
+                self.rows[task_id] = row._replace(version=version + 1)
+                self.claimed[task_id] = owner
+                taken.append(task_id)
+        return [Record({"owned": True, **self._task(i)}) for i in taken] or [
+            Record({"owned": True, "id": None})
+        ]
+
+    def _claimed(self, ids: list[UUID], versions: list[int], owner: str) -> list[Record]:
+        ours = [i for i in ids if self.claimed.get(i) == owner]
+        return [Record(self._task(i)) for i in ours]
+
+    def _expire(self, *_: Any) -> list[Record]:
+        return []
+
+    def _due(
+        self, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime,
+        per_slot: int, without: list[str], without_until: datetime,
+    ) -> list[Record]:  # fmt: skip
+        found = []
+        for slot, cursor in zip(slots, zip(ats, after, strict=True), strict=True):
+            page = sorted(
+                (row.next_run_at, row.id)
+                for row in self._pending()
+                if row.slot == slot and row.next_run_at < before
+                and (row.next_run_at, row.id) > cursor
+                and (row.queue not in without or row.next_run_at > without_until)
+            )  # fmt: skip
+            found += [self.rows[task_id] for _, task_id in page[:per_slot]]
+        return self._read(found)
+
+    def _due_best(self, slots: list[int], queue: str, now: datetime, limit: int) -> list[Record]:
+        found = [
+            row
+            for row in self._pending()
+            if row.slot in slots and row.queue == queue and row.next_run_at <= now
+        ]
+        found.sort(key=lambda row: (row.priority, row.next_run_at))
+        return self._read(found[:limit])
+
+    def _read(self, rows: list[DueRow]) -> list[Record]:
+        self.rows_read += len(rows)
+        return [Record(row._asdict()) for row in rows]
+
+    def _pending(self) -> Iterator[DueRow]:
+        return (row for row in self.rows.values() if row.id not in self.claimed)
+
+    def _task(self, task_id: UUID) -> dict[str, Any]:
+        row = self.rows[task_id]
+        values = (task_id, row.version, "t", row.queue, row.next_run_at, 0, 300.0, "retry", "null")
+        return dict(zip(Claimed._fields, values, strict=True))
+
+
+class Published(NamedTuple):
+    """What came into a stream, and when (microseconds on the cluster's clock)."""
+
+    id: UUID
+    token: int
+    queue: str
+    at_us: int
+
+
+class FakeStreams:
+    """Streams of task ids; a worker takes from them by `consume`."""
+
+    latency_s = 0.001
+
+    def __init__(self, database: FakeDatabase) -> None:
+        self._database = database
+        self.published: list[Published] = []
+        self.undelivered: Counter[str] = Counter()
+        self.most_undelivered: Counter[str] = Counter()
+        self.looks = 0
+        self.errors: deque[Exception] = deque()
+        self.endless = False
+        """Whether workers take everything at once."""
+        self.woken: list[tuple[str, bytes]] = []
+
+    async def publish(self, queue: str, tasks: Sequence[Claimed]) -> Backlog:
+        """As `Streams.publish`."""
+        await self._travel()
+        for task in tasks:
+            assert task.id in self._database.claimed, "published before it was claimed"
+            one = Published(task.id, task.token, queue, now_us())
+            assert one.at_us >= to_us(task.occurrence), "published before its due time"
+            self.published.append(one)
+        if not self.endless:
+            self.undelivered[queue] += len(tasks)
+        self.most_undelivered |= self.undelivered
+        return Backlog(self.undelivered[queue], 0)
+
+    async def backlog(self, queue: str) -> Backlog:
+        """As `Streams.backlog`."""
+        self.looks += 1
+        await self._travel()
+        return Backlog(self.undelivered[queue], 0)
+
+    async def wake(self, node_id: str, message: bytes) -> None:
+        """As `Streams.wake`."""
+        await self._travel()
+        self.woken.append((node_id, message))
+
+    def consume(self, queue: str, count: int) -> None:
+        """A worker fetches so many."""
+        self.undelivered[queue] -= min(count, self.undelivered[queue])
+
+    async def _travel(self) -> None:
+        await anyio.sleep(self.latency_s)
+        if self.errors:
+            raise self.errors.popleft()
+
+    @property
+    def ids(self) -> list[UUID]:
+        """What was published, in order."""
+        return [one.id for one in self.published]
+
+
+def now_us() -> int:
+    """True cluster time, by the loop's clock."""
+    return START_US + round(asyncio.get_running_loop().time() * 1e6)
+
+
+@dataclass
+class Firing:
+    """A context of fakes, and what is behind it."""
+
+    options: Options = field(default_factory=Options)
+    database: FakeDatabase = field(default_factory=FakeDatabase)
+
+    def __post_init__(self) -> None:
+        self.streams = FakeStreams(self.database)
+        clock = ClusterClock(lambda: asyncio.get_running_loop().time())
+        self.context = Context(
+            node_id="node",
+            options=self.options,
+            db=cast(Any, self.database),
+            api_db=cast(Any, self.database),
+            streams=cast(Any, self.streams),
+            lease_servers=cast(Any, None),
+            clock=clock,
+        )
+        now = clock.monotonic()
+        clock.observe(now, now, now_us())
+
+    def own(self, slots: Sequence[int] = SLOTS, epoch: int = 1, for_s: float = 1e9) -> None:
+        """Tell the actors what the node owns."""
+        boxes = self.context.boxes
+        until = self.context.clock.monotonic() + for_s
+        for box in (boxes.ticker, boxes.dispatcher, boxes.prefetcher):
+            assert box.offer(Ownership(dict.fromkeys(slots, epoch), until))
+
+    @asynccontextmanager
+    async def running(
+        self, *actors: type[Actor[Any]], may_crash: bool = False
+    ) -> AsyncIterator[Supervisor]:
+        """Ticker, dispatcher and prefetcher (or the actors given) under a supervisor, owning all."""
+        kinds = actors or (Ticker, Dispatcher, Prefetcher)
+        self.own()
+        supervisor = Supervisor(
+            "firing",
+            [self._child(kind) for kind in kinds],
+            strategy="rest_for_one",
+            max_restarts=1_000_000 if may_crash else 0,
+        )
+        async with served(supervisor):
+            yield supervisor
+        errors = [one.last_error for one in supervisor.statistics() if one.last_error]
+        assert may_crash or not errors, errors
+
+    def _child(self, kind: Any) -> Child:
+        return Child(kind.name, lambda: kind(self.context))

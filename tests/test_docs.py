@@ -1,0 +1,168 @@
+"""The documentation says what the code says."""
+
+import re
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+
+from duly.nodes.api import wire
+from duly.nodes.api.openapi import document
+from duly.nodes.settings import Settings
+from duly.storage import keys
+from duly.wheel.backoff import Backoff
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The code blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def words(page: str) -> set[str]:
+    """Every name in a page that is set as code, also of lists such as `id`, `token`."""
+    text = (ROOT / "docs" / page).read_text()
+    return {name for code in re.findall(r"`([^`\n]+)`", text) for name in re.findall(r"\w+", code)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)\)", page.read_text())
+    dead = [
+        link for link in links if not link.startswith("http") and not (page.parent / link).exists()
+    ]
+    assert dead == []
+
+
+def test_the_map_names_every_page() -> None:
+    text = (ROOT / "docs" / "index.md").read_text()
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert [name for name in pages if f"({name})" not in text] == []
+
+
+def test_the_readme_shows_the_examples_as_they_are() -> None:
+    examples = [(ROOT / "examples" / name).read_text() for name in ("tour.py", "submit.py")]
+    assert blocks(ROOT / "README.md", "python") == examples
+
+
+def test_the_worker_of_the_docs_registers_its_handler() -> None:
+    names: dict[str, Any] = {"__name__": "docs"}
+    (code,) = blocks(ROOT / "docs" / "worker-sdk.md", "python")
+    exec(compile(code, "worker-sdk.md", "exec"), names)  # noqa: S102 - our own page
+    assert names["worker"].types == ["email.send"]
+
+
+# Settings
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """The cells of the table under the head that begins with `heading`."""
+    lines = iter((ROOT / "docs" / page).read_text().splitlines())
+    for line in lines:
+        if line.startswith(f"| {heading} |"):
+            break
+    next(lines)
+    table = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        table.append([cell.strip() for cell in line.strip("|").split("|")])
+    return table
+
+
+SETTINGS = {row[0].strip("`"): row for row in rows("settings.md", "setting")}
+
+
+def test_every_setting_is_in_the_table() -> None:
+    assert tuple(SETTINGS) == Settings.__struct_fields__
+
+
+@pytest.mark.parametrize("field", msgspec.structs.fields(Settings), ids=lambda field: field.name)
+def test_a_setting_is_as_the_table_says(field: Any) -> None:
+    _, variable, unit, default, allowed = SETTINGS[field.name]
+    assert variable == f"`DULY_{field.name.upper()}`"
+    assert (unit == "s") == field.name.endswith("_s")
+    assert (unit == "bytes") == field.name.endswith("_bytes")
+    if isinstance(field.default, str | int | float):
+        shown = f"{field.default:g}" if isinstance(field.default, float) else field.default
+        assert default in (f"`{shown}`", f"`{int(field.default)}`" if unit == "s" else "")
+    kind = get_type_hints(Settings, include_extras=True)[field.name]
+    if get_origin(kind) is not None and get_origin(kind) is not tuple and "from" not in allowed:
+        check_range(kind, allowed)
+
+
+def check_range(kind: Any, allowed: str) -> None:
+    choices = get_args(kind)
+    if all(isinstance(choice, str) for choice in choices):
+        assert allowed == ", ".join(f"`{choice}`" for choice in choices)
+        return
+    meta = next((part for part in choices if isinstance(part, msgspec.Meta)), None)
+    if meta is not None:
+        assert allowed.startswith(f"{meta.ge} to {meta.le}")
+
+
+def test_every_variable_that_the_code_reads_is_there() -> None:
+    code = "".join(path.read_text() for path in (ROOT / "nodes").rglob("*.py"))
+    code += "".join(path.read_text() for path in (ROOT / "tests").glob("conftest.py"))
+    used = set(re.findall(r"\bDULY_[A-Z_]*[A-Z]\b", code))
+    text = (ROOT / "docs" / "settings.md").read_text()
+    documented = set(re.findall(r"\bDULY_[A-Z_]*[A-Z]\b", text))
+    assert used - documented == set()
+
+
+# The API and the protocol
+
+
+def test_every_call_is_documented() -> None:
+    text = (ROOT / "docs" / "http-api.md").read_text()
+    calls = [
+        f"{method.upper()} {path}"
+        for path, methods in document()["paths"].items()
+        for method in methods
+    ]
+    assert len(calls) >= 14
+    assert [call for call in calls if call not in text] == []
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        wire.TaskSubmission,
+        wire.TaskPatch,
+        wire.TaskView,
+        wire.RunView,
+        wire.StartBody,
+        wire.ReportBody,
+        Backoff,
+    ],
+)
+def test_every_field_is_documented(shape: type[msgspec.Struct]) -> None:
+    assert set(shape.__struct_fields__) - words("http-api.md") == set()
+
+
+@pytest.mark.parametrize("field", msgspec.structs.fields(Backoff), ids=lambda field: field.name)
+def test_backoff_defaults_are_as_the_table_says(field: Any) -> None:
+    text = (ROOT / "docs" / "http-api.md").read_text()
+    shown = f'"{field.default}"' if isinstance(field.default, str) else f"{field.default:g}"
+    assert f"| `{field.name}` | `{shown}` |" in text
+
+
+def test_every_field_of_the_stream_is_documented() -> None:
+    script = (ROOT / "storage" / "lua" / "publish.lua").read_text()
+    added = re.search(r"'XADD', tasks, '\*',(.*?)\)\n", script, re.DOTALL)
+    assert added is not None
+    fields = re.findall(r"'(\w+)'", added[1])
+    assert len(fields) == 9
+    assert set(fields) - words("worker-protocol.md") == set()
+
+
+def test_the_protocol_names_the_keys() -> None:
+    text = (ROOT / "docs" / "worker-protocol.md").read_text()
+    for key in (keys.tasks("q"), keys.inflight("q"), keys.reports("q")):
+        assert f"`{key}`" in text
+    assert keys.worker("{id}") in text
+    assert keys.control("{id}") in text
+    assert f"PX {keys.LIVENESS_TTL_MS}" in text
