@@ -11,7 +11,6 @@ once; what was refused is not tried again before the next round.
 import logging
 import os
 import socket
-import time
 from typing import NoReturn
 
 import anyio
@@ -44,8 +43,9 @@ class LeaseActor(Actor[NoReturn]):
         self._servers = context.lease_servers
         self._epochs: dict[int, int] = {}
         self._valid_until = 0.0
+        started_at = from_us(context.clock.now_us())
         self._info = msgspec.json.encode(
-            {"host": socket.gethostname(), "pid": os.getpid(), "started_at": time.time()}
+            {"host": socket.gethostname(), "pid": os.getpid(), "started_at": started_at}
         )
         self._look_now = anyio.Event()
         self._mine: frozenset[int] = frozenset()

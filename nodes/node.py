@@ -31,17 +31,18 @@ _LEASE_TIMEOUT_SHARE = 0.1  # of the TTL: a lease server that swallows packets c
 
 def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor:
     """Each actor builds on those above it; one that crashes takes those below along."""
+    boxes = context.boxes
     children = [
         Child("clock", lambda: ClockActor(context)),
         Child("upkeep", lambda: Upkeep(context)),
         Child("leases", lambda: LeaseActor(context)),
-        Child("ticker", lambda: Ticker(context)),
-        Child("dispatcher", lambda: Dispatcher(context)),
-        Child("prefetcher", lambda: Prefetcher(context)),
+        Child("ticker", lambda: Ticker(context), boxes.ticker),
+        Child("dispatcher", lambda: Dispatcher(context), boxes.dispatcher),
+        Child("prefetcher", lambda: Prefetcher(context), boxes.prefetcher),
         Child("listener", lambda: Listener(context)),
-        Child("recorder", lambda: Recorder(context)),
-        Child("reaper", lambda: Reaper(context)),
-        Child("submitter", lambda: Submitter(context)),
+        Child("recorder", lambda: Recorder(context), boxes.recorder),
+        Child("reaper", lambda: Reaper(context), boxes.reaper),
+        Child("submitter", lambda: Submitter(context), boxes.submitter),
         Child("api", lambda: ApiServer(context, settings, announce)),
     ]
     return Supervisor(
