@@ -2,6 +2,7 @@
 
     clock       measures the cluster's clock against PostgreSQL
     upkeep      partitions, retention, leftovers
+    assignment  which node should own which slot (pure)
     leases      holds slots: leases in Redis, epochs in PostgreSQL
     submitter   joins submissions that arrive together into one insert
     prefetcher  reads what falls due in this node's slots, page by page

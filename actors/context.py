@@ -13,6 +13,7 @@ from duly.actors.messages import (
 from duly.actors.runtime import Mailbox
 from duly.storage.database import Database
 from duly.storage.leases import LeaseServers
+from duly.storage.members import Members
 from duly.storage.streams import Streams
 from duly.wheel.clock import ClusterClock
 
@@ -83,6 +84,7 @@ class Context:
     api_db: Database
     streams: Streams
     lease_servers: LeaseServers
+    members: Members
     clock: ClusterClock
     boxes: Boxes = field(default_factory=Boxes)
     vitals: Vitals = field(default_factory=Vitals)

@@ -22,6 +22,7 @@ from duly.nodes.server import Announce, ApiServer
 from duly.nodes.settings import Settings
 from duly.storage.database import Database
 from duly.storage.leases import LeaseServers
+from duly.storage.members import Members
 from duly.storage.streams import Streams
 from duly.wheel.clock import ClusterClock
 
@@ -30,17 +31,18 @@ _LEASE_TIMEOUT_SHARE = 0.1  # of the TTL: a lease server that swallows packets c
 
 def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor:
     """Each actor builds on those above it; one that crashes takes those below along."""
+    boxes = context.boxes
     children = [
         Child("clock", lambda: ClockActor(context)),
         Child("upkeep", lambda: Upkeep(context)),
         Child("leases", lambda: LeaseActor(context)),
-        Child("ticker", lambda: Ticker(context)),
-        Child("dispatcher", lambda: Dispatcher(context)),
-        Child("prefetcher", lambda: Prefetcher(context)),
+        Child("ticker", lambda: Ticker(context), boxes.ticker),
+        Child("dispatcher", lambda: Dispatcher(context), boxes.dispatcher),
+        Child("prefetcher", lambda: Prefetcher(context), boxes.prefetcher),
         Child("listener", lambda: Listener(context)),
-        Child("recorder", lambda: Recorder(context)),
-        Child("reaper", lambda: Reaper(context)),
-        Child("submitter", lambda: Submitter(context)),
+        Child("recorder", lambda: Recorder(context), boxes.recorder),
+        Child("reaper", lambda: Reaper(context), boxes.reaper),
+        Child("submitter", lambda: Submitter(context), boxes.submitter),
         Child("api", lambda: ApiServer(context, settings, announce)),
     ]
     return Supervisor(
@@ -81,6 +83,10 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
             settings.lease_ttl_s * _LEASE_TIMEOUT_SHARE,
         )
         stack.push_async_callback(lease_servers.close)
+        members = Members(
+            settings.redis_url, node_id, settings.lease_ttl_s, settings.redis_timeout_s
+        )
+        stack.push_async_callback(members.close)
         yield Context(
             node_id=node_id,
             options=_options(settings),
@@ -88,6 +94,7 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
             api_db=databases[1],
             streams=streams,
             lease_servers=lease_servers,
+            members=members,
             clock=ClusterClock(time.monotonic),
         )
 

@@ -61,3 +61,16 @@ def wake(node_id: str) -> str:
 def lease(slot: int) -> str:
     """Lease of one slot; the value is the holder's random identity."""
     return f"duly:lease:{slot}"
+
+
+NODES_SEEN = "duly:{nodes}:seen"
+"""Sorted set node id -> when it last beat, ms on Redis's clock."""
+
+NODES_BEATS = "duly:{nodes}:beats"
+"""Hash node id -> how often it has beaten since it registered."""
+
+NODES_CHANGED = "duly:{nodes}:changed"
+"""Pub/sub channel: slots became free, look around now. May get lost: the next round looks anyway."""
+
+NODES_INFO = "duly:{nodes}:info"
+"""Hash node id -> JSON, what the node says of itself."""

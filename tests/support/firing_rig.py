@@ -251,6 +251,7 @@ class Firing:
             api_db=cast(Any, self.database),
             streams=cast(Any, self.streams),
             lease_servers=cast(Any, None),
+            members=cast(Any, None),
             clock=clock,
         )
         now = clock.monotonic()

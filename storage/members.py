@@ -1,0 +1,54 @@
+"""The live nodes of a cluster, registered in Redis.
+
+A process registers under an identity of its own at every start, so a restarted node is a new one.
+A node lives on for its TTL after its last beat: a late heartbeat changes nothing. A newcomer counts
+from its second beat on, so that a process that dies at once moves no slot.
+"""
+
+from contextlib import AbstractAsyncContextManager
+
+from duly.storage import keys
+from duly.storage.channel import NextMessage, subscribed
+from duly.storage.redis import Scripts, call, connect
+
+_ESTABLISHED_BEATS = 2
+
+
+class Members:
+    """Membership of one node. Methods raise `redis.TROUBLE`."""
+
+    def __init__(self, url: str, node_id: str, ttl_s: float, timeout_s: float) -> None:
+        self._node_id = node_id
+        self._ttl_ms = round(ttl_s * 1000)
+        self._timeout_s = timeout_s
+        self._client = connect(url, name=f"duly-{node_id}-member")
+        self._scripts = Scripts(self._client, timeout_s)
+
+    async def beat(self, info: bytes) -> frozenset[str]:
+        """Show that this node lives, and answer which do. If none is established, all count."""
+        names = [keys.NODES_SEEN, keys.NODES_BEATS, keys.NODES_INFO]
+        rows = await self._scripts.run("beat", names, [self._node_id, info, self._ttl_ms])
+        beats = {name.decode(): count for name, count in rows}
+        established = {name for name, count in beats.items() if count >= _ESTABLISHED_BEATS}
+        return frozenset(established or beats)
+
+    async def leave(self) -> None:
+        """Withdraw: the others need not wait for the TTL."""
+        for words in (
+            ("ZREM", keys.NODES_SEEN, self._node_id),
+            ("HDEL", keys.NODES_BEATS, self._node_id),
+            ("HDEL", keys.NODES_INFO, self._node_id),
+        ):
+            await call(self._client, *words, timeout_s=self._timeout_s)
+
+    async def announce(self) -> None:
+        """Tell the others that slots have become free."""
+        await call(self._client, "PUBLISH", keys.NODES_CHANGED, b"", timeout_s=self._timeout_s)
+
+    def changes(self) -> AbstractAsyncContextManager[NextMessage]:
+        """Listen for such announcements."""
+        return subscribed(self._client, keys.NODES_CHANGED, self._timeout_s)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._client.aclose()

@@ -1,0 +1,73 @@
+"""Two nodes share the slots, and each takes over when the other goes."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from node_rig import RunningNode, running_node
+from waiting import wait_for
+from worker_rig import running
+
+import duly
+from duly.storage.slots import SLOTS
+
+
+async def owned(node: RunningNode) -> list[int]:
+    """Slots that PostgreSQL says are the node's."""
+
+    async def work(connection: Any) -> list[int]:
+        sql = "select slot from slots where owner = $1"
+        return [row["slot"] for row in await connection.fetch(sql, node.context.node_id)]
+
+    return await node.context.db.run(work)
+
+
+async def shares_are(expected: int, *nodes: RunningNode) -> None:
+    async def even() -> bool:
+        stored = [len(await owned(node)) for node in nodes]
+        return {*stored, *(node.context.vitals.owned_slots for node in nodes)} == {expected}
+
+    await wait_for(even, 20, f"each node owns {expected} slots")
+
+
+async def test_two_nodes_own_half_each_and_the_one_that_stays_takes_all(
+    fresh_database: str, redis_url: str
+) -> None:
+    async with running_node(fresh_database, redis_url) as first:
+        async with running_node(fresh_database, redis_url, owns_slots=False) as second:
+            await shares_are(SLOTS // 2, first, second)
+        await shares_are(SLOTS, first)
+
+
+async def test_tasks_fire_once_each_wherever_they_were_submitted(
+    fresh_database: str, redis_url: str
+) -> None:
+    ran: list[str] = []
+    worker = duly.Worker(redis_url, id="w")
+
+    @worker.task("t")
+    async def handler(ctx: duly.Context) -> None:
+        assert datetime.now(UTC) >= ctx.due - timedelta(milliseconds=50)
+        ran.append(str(ctx.id))
+
+    async with (
+        running_node(fresh_database, redis_url) as first,
+        running_node(fresh_database, redis_url, owns_slots=False) as second,
+        running(worker),
+    ):
+        await shares_are(SLOTS // 2, first, second)
+        due = datetime.now(UTC) + timedelta(seconds=0.5)
+        submitted = []
+        for node in (first, second):
+            for number in range(100):
+                task = await node.client.submit("t", number, run_at=due)
+                submitted.append(str(task.id))
+        await wait_for(lambda: len(ran) >= len(submitted), 20, "all tasks ran")
+
+        async def none_left() -> bool:
+            return await first.count() == 0
+
+        await wait_for(none_left, 20, "every outcome is recorded")
+        assert sorted(ran) == sorted(submitted)
+        claims = [node.context.vitals.claimed for node in (first, second)]
+        assert sum(claims) == len(submitted)
+        assert min(claims) > 0

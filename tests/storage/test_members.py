@@ -1,0 +1,54 @@
+"""Who is alive: registration, expiry and withdrawal on a real Redis."""
+
+from contextlib import AsyncExitStack
+
+from waiting import wait_for
+
+from duly.storage import keys
+from duly.storage.members import Members
+from duly.storage.redis import call, connect
+
+TTL_S = 0.5
+
+
+async def test_a_newcomer_counts_from_its_second_beat(redis_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        old, new = (Members(redis_url, name, 60, 5) for name in ("old", "new"))
+        for one in (old, new):
+            stack.push_async_callback(one.close)
+        assert await old.beat(b"{}") == {"old"}  # nobody is established yet: all count
+        assert await old.beat(b"{}") == {"old"}
+        assert await new.beat(b"{}") == {"old"}
+        assert await old.beat(b"{}") == {"old"}
+        assert await new.beat(b"{}") == {"old", "new"}
+        assert await old.beat(b"{}") == {"old", "new"}
+
+
+async def test_a_silent_node_is_forgotten_after_its_ttl_and_not_before(redis_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        alive, silent = (Members(redis_url, name, TTL_S, 5) for name in ("alive", "silent"))
+        for one in (alive, silent):
+            stack.push_async_callback(one.close)
+            await one.beat(b"{}")
+            await one.beat(b"{}")
+        assert await alive.beat(b"{}") == {"alive", "silent"}  # late, but within its TTL
+
+        async def forgotten() -> bool:
+            return await alive.beat(b"{}") == {"alive"}
+
+        await wait_for(forgotten, 10, "the silent node is forgotten")
+        client = connect(redis_url, name="test")
+        stack.push_async_callback(client.aclose)
+        for key in (keys.NODES_BEATS, keys.NODES_INFO):
+            assert await call(client, "HKEYS", key, timeout_s=5) == [b"alive"]
+
+
+async def test_a_node_that_leaves_is_gone_at_once(redis_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        stays, leaves = (Members(redis_url, name, 60, 5) for name in ("stays", "leaves"))
+        for one in (stays, leaves):
+            stack.push_async_callback(one.close)
+            await one.beat(b"{}")
+            await one.beat(b"{}")
+        await leaves.leave()
+        assert await stays.beat(b"{}") == {"stays"}
