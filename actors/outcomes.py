@@ -27,7 +27,9 @@ def decide(
     """A snooze burns no retry. A failure takes a retry if there is one and it may be retried."""
     if ended.outcome == "snoozed":
         return Settlement(ended, now + _delay(ended.delay_s or 0.0), counts=False)
-    may_retry = ended.may_retry and not (ended.outcome == "lost" and attempt.on_lost == "fail")
+    # Lost or timed out, the work may still go on somewhere: with `fail` it must not start again.
+    unknown = ended.outcome in ("lost", "timed_out")
+    may_retry = ended.may_retry and not (unknown and attempt.on_lost == "fail")
     if not may_retry or attempt.retry_count >= attempt.max_retries:
         return Settlement(ended, None, counts=False)
     if ended.delay_s is not None:

@@ -10,8 +10,9 @@ claims      the fenced writes: claim, start, complete, settle
 slots       who owns what, and what an owner reads
 upkeep      the server's clock, partitions, retention
 keys        every Redis key
-scripts     lua/*.lua by name
-redis       clients with time limits
+redis       clients with time limits, and lua/*.lua by name
+channel     listening on a pub/sub channel
+members     the live nodes
 leases      slot leases
 streams     the nodes' side of the conveyor
 conveyor    the workers' side of the conveyor

@@ -23,9 +23,9 @@ class Starts:
         self.twice: list[str] = []
 
     def note(self, ctx: Context) -> None:
-        if ctx.task_id in self.late_s:
-            self.twice.append(ctx.task_id)
-        self.late_s[ctx.task_id] = (datetime.now(UTC) - ctx.due).total_seconds()
+        if str(ctx.id) in self.late_s:
+            self.twice.append(str(ctx.id))
+        self.late_s[str(ctx.id)] = (datetime.now(UTC) - ctx.due).total_seconds()
 
 
 def noting_worker(redis_url: str, starts: Starts) -> Worker:

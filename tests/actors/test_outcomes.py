@@ -148,8 +148,9 @@ def test_a_snooze_needs_no_retry_left() -> None:
     assert (decision.again_at, decision.counts) == (NOW + timedelta(seconds=3), False)
 
 
-def test_on_lost_fail_is_about_losses_only() -> None:
+def test_on_lost_fail_is_about_attempts_that_may_still_go_on() -> None:
     assert decide(ended("lost"), attempt(on_lost="fail"), NOW).again_at is None
+    assert decide(ended("timed_out"), attempt(on_lost="fail"), NOW).again_at is None
     assert decide(ended("failed"), attempt(on_lost="fail"), NOW).again_at is not None
 
 
