@@ -18,7 +18,7 @@ from duly.storage import tasks
 from duly.storage.tasks import NewTask, Rejected, Submitted, TaskRow
 from duly.wheel.durations import from_us
 
-_ANSWER_S = 9.0
+_ANSWER_S = 8.5
 _BATCH_BYTES = 64 * 1024 * 1024
 _READABLE_BYTES = 4 * 1024 * 1024  # up to here a too large payload is named, not only the body
 

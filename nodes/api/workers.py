@@ -19,7 +19,7 @@ from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE
 from duly.wheel.durations import from_us
 
-_ANSWER_S = 9.0
+_ANSWER_S = 8.5
 _BODY_BYTES = 64 * 1024 * 1024
 _start = msgspec.json.Decoder(StartBody)
 _report = msgspec.json.Decoder(ReportBody)

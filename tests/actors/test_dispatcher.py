@@ -150,6 +150,20 @@ async def test_redis_away_publishes_what_is_claimed_and_claims_no_more() -> None
     assert sorted(firing.streams.ids) == sorted(row.id for row in rows)
 
 
+async def test_redis_that_fails_a_look_is_asked_again_soon() -> None:
+    firing = Firing(Options(window_floor=10))
+    async with firing.running(Dispatcher, tell_s=1000):
+        await send(firing, [due_row(-1) for _ in range(20)])
+        await published(firing, 10)
+        firing.streams.errors.append(ConnectionError("away"))
+        await wait_for(lambda: not firing.streams.errors, 5, "a failed look")
+        firing.streams.consume("q", 10)
+        began = asyncio.get_running_loop().time()
+        await published(firing, 20)
+        assert asyncio.get_running_loop().time() - began < 0.7
+    assert firing.context.vitals.redis_error is not None
+
+
 async def test_no_claim_once_the_lease_is_not_surely_valid() -> None:
     firing = Firing()
     async with firing.running(Dispatcher):

@@ -27,6 +27,9 @@ class Starts:
             self.twice.append(str(ctx.id))
         self.late_s[str(ctx.id)] = (datetime.now(UTC) - ctx.due).total_seconds()
 
+    async def reach(self, count: int) -> None:
+        await wait_for(lambda: len(self.late_s) >= count, 60, f"{count} starts")
+
 
 def noting_worker(redis_url: str, starts: Starts) -> Worker:
     worker = Worker(redis_url, queues=["herd", "lost"], concurrency=200)
@@ -38,10 +41,10 @@ def noting_worker(redis_url: str, starts: Starts) -> Worker:
     return worker
 
 
-async def submit(node: RunningNode, **fields: Any) -> list[str]:
-    tasks = [{"type": "note", **fields}] * fields.pop("count")
+async def submit(node: RunningNode, count: int, **fields: Any) -> list[str]:
+    tasks = [{"type": "note", **fields}] * count
     async with node.http.post("/v1/tasks/batch", json={"tasks": tasks}) as answer:
-        assert answer.status == 201, await answer.text()
+        assert answer.status == 201, (await answer.text())[:500]
         ids: list[str] = (await answer.json())["ids"]
         return ids
 
@@ -55,13 +58,13 @@ async def test_c51_a_herd_at_one_instant_starves_nobody(
         running(noting_worker(redis_url, starts)),
     ):
         due = datetime.now(UTC) + timedelta(seconds=3)
-        herd = await submit(node, queue="herd", run_at=due.isoformat(), count=HERD)
+        herd = await submit(node, HERD, queue="herd", run_at=due.isoformat())
         after = (due + timedelta(seconds=1)).isoformat()
-        later = await submit(node, queue="herd", run_at=after, priority=4, count=LATER)
-        other = await submit(node, queue="lost", run_at=after, count=LATER)
+        later = await submit(node, LATER, queue="herd", run_at=after, priority=4)
+        other = await submit(node, LATER, queue="lost", run_at=after)
         assert datetime.now(UTC) < due, "too slow a machine: submitted too late"
         total = HERD + 2 * LATER
-        await wait_for(lambda: len(starts.late_s) >= total, 60, "all have started")
+        await starts.reach(total)
         await wait_for(lambda: node.context.vitals.recorded >= total, 30, "all are recorded")
         assert await node.count("runs") == total
         assert node.context.vitals.lost == node.context.vitals.republished == 0
@@ -81,16 +84,16 @@ async def test_a_task_whose_wake_was_lost_starts_half_a_second_later_at_most(
         running_node(fresh_database, redis_url, sweep_every_s=0.5) as node,
         running(noting_worker(redis_url, starts)),
     ):
-        await submit(node, queue="lost", count=1)  # the queue and its worker are known from here on
-        await wait_for(lambda: len(starts.late_s) == 1, 10, "the first has started")
+        await submit(node, 1, queue="lost")  # the queue and its worker are known from here on
+        await starts.reach(1)
 
         async def lose(*_: object) -> None:
             """Every wake of the node gets lost."""
 
         monkeypatch.setattr("duly.actors.wakes.wake", lose)
         for number in range(2, 6):
-            await submit(node, queue="lost", count=1)
-            await wait_for(lambda n=number: len(starts.late_s) == n, 10, "a start")
+            await submit(node, 1, queue="lost")
+            await starts.reach(number)
             await asyncio.sleep(0.13)  # another place between two sweeps
     late_s = sorted(starts.late_s.values())
     assert late_s[-1] < 0.5 + 0.25, late_s

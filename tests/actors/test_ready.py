@@ -2,6 +2,7 @@
 
 import random
 import time
+from datetime import datetime
 
 from firing_rig import SLOTS, due_row
 
@@ -16,7 +17,7 @@ def filled(count: int, priority: int = 5) -> ReadyQueue:
     return queue
 
 
-def rank(row: DueRow) -> object:
+def rank(row: DueRow) -> tuple[int, datetime]:
     return row.priority, row.next_run_at
 
 

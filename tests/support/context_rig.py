@@ -11,6 +11,7 @@ from store_rig import opened
 from duly.actors.context import Context, Options
 from duly.storage import upkeep
 from duly.storage.leases import LeaseServers
+from duly.storage.members import Members
 from duly.storage.streams import Streams
 from duly.wheel.clock import ClusterClock
 from duly.wheel.durations import to_us
@@ -24,6 +25,7 @@ async def open_context(
 ) -> AsyncIterator[Context]:
     """What the actors of a node named `ME` share; its clock is measured once."""
     streams = Streams(redis_url, ME, timeout_s=5.0)
+    members = Members(redis_url, ME, ttl_s=4.0, timeout_s=5.0)
     clock = ClusterClock(time.monotonic)
     try:
         async with opened(database_url) as db:
@@ -36,7 +38,9 @@ async def open_context(
                 api_db=db,
                 streams=streams,
                 lease_servers=cast(LeaseServers, lease_servers),
+                members=members,
                 clock=clock,
             )
     finally:
+        await members.close()
         await streams.close()

@@ -6,7 +6,7 @@ Run it in virtual time (`virtual_time.VIRTUAL_TIME`): the cluster's clock follow
 import asyncio
 import itertools
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -74,6 +74,7 @@ class FakeDatabase:
 
     def __init__(self) -> None:
         self.rows: dict[UUID, DueRow] = {}
+        self._waiting: dict[UUID, DueRow] = {}
         self.claimed: dict[UUID, str] = {}
         self.errors: deque[tuple[str, Exception, bool]] = deque()
         """(statement, error, whether it takes effect all the same) of the next such statements."""
@@ -83,7 +84,8 @@ class FakeDatabase:
 
     def put(self, *rows: DueRow) -> None:
         """Insert or change pending tasks."""
-        self.rows.update((row.id, row) for row in rows)
+        for row in rows:
+            self.rows[row.id] = self._waiting[row.id] = row
 
     async def fetch(self, name: str, *args: Any) -> list[Record]:
         """As `Database.fetch`."""
@@ -112,6 +114,7 @@ class FakeDatabase:
             if row is not None and row.version == version and task_id not in self.claimed:
                 self.rows[task_id] = row._replace(version=version + 1)
                 self.claimed[task_id] = owner
+                del self._waiting[task_id]
                 taken.append(task_id)
         return [Record({"owned": True, **self._task(i)}) for i in taken] or [
             Record({"owned": True, "id": None})
@@ -156,8 +159,8 @@ class FakeDatabase:
         self.rows_read += len(rows)
         return [Record(row._asdict()) for row in rows]
 
-    def _pending(self) -> Iterator[DueRow]:
-        return (row for row in self.rows.values() if row.id not in self.claimed)
+    def _pending(self) -> Iterable[DueRow]:
+        return self._waiting.values()
 
     def _task(self, task_id: UUID) -> dict[str, Any]:
         row = self.rows[task_id]
