@@ -68,10 +68,7 @@ class HandWorker:
             if str(error).startswith("NOGROUP"):
                 return []
             raise
-        return [
-            Taken(entry, {k.decode(): v.decode() for k, v in zip(words[::2], words[1::2])})  # noqa: B905 - pairs
-            for entry, words in (answer[0][1] if answer else [])
-        ]
+        return [Taken(entry, _text(words)) for entry, words in (answer[0][1] if answer else [])]
 
     async def take(self, timeout_s: float = 20.0) -> Taken:
         """Wait for one entry."""
@@ -113,3 +110,8 @@ class HandWorker:
             return await self.sizes() == [0, 0, 0, 0]
 
         await wait_for(empty, 20, "nothing is left in Redis")
+
+
+def _text(words: list[bytes]) -> dict[str, str]:
+    decoded = [word.decode(errors="replace") for word in words]
+    return dict(zip(decoded[::2], decoded[1::2], strict=True))

@@ -1,0 +1,113 @@
+"""The reaper by itself: what it makes of odd workers, and that it notices lost data on every node."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+from context_rig import open_context
+from hand_worker import HandWorker
+from store_rig import claimed, outcomes, own_all, statuses
+from waiting import wait_for
+
+from duly.actors import reaper
+from duly.actors.context import Context
+from duly.actors.messages import Capacity
+from duly.actors.reaper import Reaper
+from duly.actors.recorder import Recorder
+from duly.storage import keys
+from duly.storage.errors import StoreUnavailableError
+
+Q = "default"
+
+
+@pytest.fixture
+async def hand(redis_url: str) -> AsyncIterator[HandWorker]:
+    async with HandWorker(redis_url) as worker:
+        yield worker
+
+
+async def test_c33_every_node_notices_that_the_data_were_lost(
+    context: Context, fresh_database: str, redis_url: str, hand: HandWorker
+) -> None:
+    async with open_context(fresh_database, redis_url) as other:
+        nodes = [Reaper(context), Reaper(other)]
+        for node in nodes * 2:
+            await node._check_data()
+        assert [node._suspicious_until for node in nodes] == [0.0, 0.0]
+        await hand.call("FLUSHDB")
+        for node in nodes:
+            await node._check_data()
+        assert all(node._suspicious_until > context.clock.monotonic() for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("value", "concurrency"),
+    [
+        ('{"concurrency": 7, "host": "h"}', 7),
+        ('{"concurrency": -3}', 0),
+        ('{"pid": 1}', 1),
+        ("1", 1),
+        ('{"concurrency": "many"}', 1),
+        (b"\xff\xfe", 1),
+        ("", 1),
+    ],
+    ids=str,
+)
+async def test_a_foreign_idea_of_liveness_counts_for_one(
+    context: Context, hand: HandWorker, value: str, concurrency: int
+) -> None:
+    await context.streams.announce(Q)
+    await hand.read()
+    await hand.call("SET", keys.worker(hand.name), value)
+    await Reaper(context)._look_at_workers()
+    assert await context.boxes.dispatcher.receive() == Capacity(Q, concurrency)
+    context.boxes.dispatcher.handled()
+
+
+async def test_entries_of_a_dead_worker_that_nobody_can_read_are_dropped(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "LIVENESS_TTL_MS", 0)
+    await context.streams.announce(Q)
+    for fields in (("id", "x", "token", "1"), ("id", b"\xff"), ("token", "1"), ("a", "b")):
+        await hand.call("XADD", keys.tasks(Q), "*", *fields)
+    assert len(await hand.read()) == 4
+    await Reaper(context)._look_at_workers()
+    assert (await hand.sizes())[0] == 0
+
+
+async def test_a_loss_that_cannot_be_recorded_stays_in_the_stream(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the entry is what tells of it; and nobody is lost twice."""
+    monkeypatch.setattr(keys, "LIVENESS_TTL_MS", 0)
+    monkeypatch.setattr(reaper, "_ROUND_S", 0.02)
+    await own_all(context.db)
+    (task,) = await claimed(context.db)
+    await context.streams.publish(Q, [task])
+    await hand.take()
+    tried = 0
+
+    async def refuse_at_first() -> None:
+        nonlocal tried
+        for _ in range(2):
+            message = await context.boxes.recorder.receive()
+            tried += 1
+            message.reply.fail(StoreUnavailableError("away"))
+            context.boxes.recorder.handled()
+            assert (await hand.sizes())[0] == 1
+        await Recorder(context).serve(anyio.Event())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(refuse_at_first)
+        tasks.start_soon(Reaper(context).serve, anyio.Event())
+
+        async def recorded() -> bool:
+            return await statuses(context.db, [task.id]) == ["pending"]
+
+        await wait_for(recorded, 20, "the loss is recorded")
+        await hand.nothing_left()
+        tasks.cancel_scope.cancel()
+    assert tried == 2
+    assert await outcomes(context.db, task.id) == ["lost"]
+    assert context.vitals.lost == 1

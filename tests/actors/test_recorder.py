@@ -1,0 +1,145 @@
+"""The recorder by itself: whatever fails or is cut short, each report counts once."""
+
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+from hand_worker import HandWorker
+from store_rig import claimed, ended, own_all, query
+from waiting import wait_for
+
+from duly.actors.context import Context
+from duly.actors.messages import Outcomes
+from duly.actors.recorder import Recorder
+from duly.actors.runtime import Reply
+from duly.storage import keys
+from duly.storage.claims import Claimed
+from duly.storage.database import Database
+from duly.storage.errors import StoreUnavailableError
+
+Q = "default"
+
+
+@pytest.fixture
+async def hand(redis_url: str) -> AsyncIterator[HandWorker]:
+    async with HandWorker(redis_url) as worker:
+        yield worker
+
+
+async def dispatched(context: Context, count: int = 1) -> list[Claimed]:
+    await own_all(context.db)
+    tasks = await claimed(context.db, count)
+    await context.streams.publish(Q, tasks)
+    return tasks
+
+
+async def completed(context: Context) -> int:
+    return len(await query(context.db, "select from runs where outcome = 'completed'"))
+
+
+async def test_reports_are_recorded_and_forgotten(context: Context, hand: HandWorker) -> None:
+    await dispatched(context, 30)
+    for taken in await hand.read(30):
+        await hand.report(taken)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Recorder(context).serve, anyio.Event())
+        await hand.nothing_left()
+        tasks.cancel_scope.cancel()
+    assert (await completed(context), context.vitals.recorded) == (30, 30)
+
+
+async def test_a_recorder_that_is_cut_short_anywhere_loses_and_repeats_nothing(
+    context: Context, hand: HandWorker
+) -> None:
+    """Cancelled and made anew, as by the supervisor, while reports come in."""
+    tasks = await dispatched(context, 200)
+    seed = random.Random(7)
+    async with anyio.create_task_group() as lives:
+
+        async def live_and_die() -> None:
+            for _ in range(60):
+                with anyio.move_on_after(seed.uniform(0.002, 0.03)):
+                    await Recorder(context).serve(anyio.Event())
+            await Recorder(context).serve(anyio.Event())
+
+        lives.start_soon(live_and_die)
+        while some := await hand.read(10):
+            for taken in some:
+                await hand.report(taken)
+        await hand.nothing_left()
+        lives.cancel_scope.cancel()
+    assert await completed(context) == len(tasks)
+    assert await query(context.db, "select from tasks") == []
+
+
+async def test_messages_are_answered_one_by_one(context: Context) -> None:
+    done, stale = await dispatched(context, 2)
+    reply: Reply[list[bool]] = Reply()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Recorder(context).serve, anyio.Event())
+        reports = [ended(done), ended(stale, token=99), ended(done)]
+        await context.boxes.recorder.send(Outcomes(reports, reply))
+        assert await reply.wait(10) == [True, False, True]
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_store_that_is_away_is_told_to_askers_and_waited_for_by_reports(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (asked, reported) = await dispatched(context, 2)
+    away = True
+    real = Database.fetch
+
+    async def fetch(self: Database, name: str, *args: Any) -> list[Any]:
+        if away and name == "complete":
+            raise StoreUnavailableError("away")
+        return await real(self, name, *args)
+
+    monkeypatch.setattr(Database, "fetch", fetch)
+    taken = {one.id: one for one in await hand.read()}
+    await hand.report(taken[str(reported.id)])
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Recorder(context).serve, anyio.Event())
+        reply: Reply[list[bool]] = Reply()
+        await context.boxes.recorder.send(Outcomes([ended(asked)], reply))
+        with pytest.raises(StoreUnavailableError):
+            await reply.wait(10)
+        assert (await hand.sizes())[1] == 1  # it is not settled before it is recorded
+        away = False
+
+        async def recorded() -> bool:
+            return await completed(context) == 1
+
+        await wait_for(recorded, 20, "the report is recorded")
+        tasks.cancel_scope.cancel()
+
+
+async def test_c33_groups_that_are_gone_are_made_anew_without_haste(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await dispatched(context)
+    reads = 0
+    real = context.streams.read_reports
+
+    async def counted(*args: Any, **more: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await real(*args, **more)
+
+    monkeypatch.setattr(context.streams, "read_reports", counted)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Recorder(context).serve, anyio.Event())
+        await wait_for(lambda: reads > 1, 10, "it reads")
+        await hand.call("FLUSHDB")
+
+        async def there() -> bool:
+            if not await hand.call("EXISTS", keys.reports(Q)):
+                return False
+            groups = await hand.call("XINFO GROUPS", keys.reports(Q))
+            return bool(groups)
+
+        await wait_for(there, 20, "the group is there again")  # the store knows of the queue
+        tasks.cancel_scope.cancel()
+    assert reads < 20
