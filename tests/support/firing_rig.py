@@ -99,8 +99,7 @@ class FakeDatabase:
             if takes_effect:
                 getattr(self, f"_{name}")(*args)
             raise error
-        found: list[Record] = getattr(self, f"_{name}")(*args)
-        return found
+        return cast(list[Record], getattr(self, f"_{name}")(*args))
 
     def _claim(
         self, ids: list[UUID], versions: list[int], owner: str, slots: list[int],
@@ -121,8 +120,7 @@ class FakeDatabase:
         ]
 
     def _claimed(self, ids: list[UUID], versions: list[int], owner: str) -> list[Record]:
-        ours = [i for i in ids if self.claimed.get(i) == owner]
-        return [Record(self._task(i)) for i in ours]
+        return [Record(self._task(i)) for i in ids if self.claimed.get(i) == owner]
 
     def _expire(self, *_: Any) -> list[Record]:
         return []
@@ -164,8 +162,9 @@ class FakeDatabase:
 
     def _task(self, task_id: UUID) -> dict[str, Any]:
         row = self.rows[task_id]
-        values = (task_id, row.version, "t", row.queue, row.next_run_at, 0, 300.0, "retry", "null")
-        return dict(zip(Claimed._fields, values, strict=True))
+        return Claimed(
+            task_id, row.version, "t", row.queue, row.next_run_at, 0, 300.0, "retry", "null"
+        )._asdict()
 
 
 class Published(NamedTuple):
@@ -189,8 +188,7 @@ class FakeStreams:
         self.most_undelivered: Counter[str] = Counter()
         self.looks = 0
         self.errors: deque[Exception] = deque()
-        self.endless = False
-        """Whether workers take everything at once."""
+        self.endless = False  # True: workers take everything at once
         self.woken: list[tuple[str, bytes]] = []
 
     async def publish(self, queue: str, tasks: Sequence[Claimed]) -> Backlog:
@@ -198,9 +196,8 @@ class FakeStreams:
         await self._travel()
         for task in tasks:
             assert task.id in self._database.claimed, "published before it was claimed"
-            one = Published(task.id, task.token, queue, now_us())
-            assert one.at_us >= to_us(task.occurrence), "published before its due time"
-            self.published.append(one)
+            assert now_us() >= to_us(task.occurrence), "published before its due time"
+            self.published.append(Published(task.id, task.token, queue, now_us()))
         if not self.endless:
             self.undelivered[queue] += len(tasks)
         self.most_undelivered |= self.undelivered
@@ -278,7 +275,6 @@ class Firing:
         """Ticker, dispatcher and prefetcher (or the actors given) under a supervisor, owning all."""
         kinds = actors or (Ticker, Dispatcher, Prefetcher)
         self.own()
-
         supervisor = Supervisor(
             "firing",
             [self._child(kind) for kind in kinds],
@@ -287,18 +283,17 @@ class Firing:
         )
         async with served(supervisor) as tasks:
             telling = anyio.CancelScope()
-
-            async def tell() -> None:  # as the lease actor does
-                with telling:
-                    while True:
-                        await anyio.sleep(tell_s)
-                        self._tell()
-
-            tasks.start_soon(tell)
+            tasks.start_soon(self._keep_telling, telling, tell_s)
             yield supervisor
             telling.cancel()
         errors = [one.last_error for one in supervisor.statistics() if one.last_error]
         assert may_crash or not errors, errors
+
+    async def _keep_telling(self, scope: anyio.CancelScope, every_s: float) -> None:
+        with scope:  # as the lease actor does
+            while True:
+                await anyio.sleep(every_s)
+                self._tell()
 
     def _child(self, kind: Any) -> Child:
         return Child(kind.name, lambda: kind(self.context))
