@@ -17,7 +17,6 @@ log = logging.getLogger("duly.ticker")
 _BITE = 500  # so that a stall's catch-up leaves room for other work in between
 _IDLE_S = 60.0
 _MESSAGES = 100
-_MESSAGES = 100
 
 
 class Ticker(Actor[TickerMessage]):

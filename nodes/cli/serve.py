@@ -90,6 +90,10 @@ def _find_worker(target: str) -> Worker:
         module = importlib.import_module(module_name)
     except ImportError as error:
         fail(f"cannot import {module_name!r}: {error}")
+    except KeyError as error:
+        if error.args != ("DULY_REDIS_URL",):
+            raise
+        fail("DULY_REDIS_URL is not set: the worker needs to know where Redis is")
     worker = getattr(module, name or "worker", None)
     if not isinstance(worker, Worker):
         fail(f"{name or 'worker'!r} in {module_name!r} is not a duly.Worker")

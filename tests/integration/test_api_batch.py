@@ -63,6 +63,14 @@ async def test_what_the_store_refuses_is_named_by_its_own_index(node: RunningNod
     assert await node.count("idempotency_keys") == 1
 
 
+async def test_a_used_key_with_another_body_alone_refuses_the_batch(node: RunningNode) -> None:
+    used = {**GOOD, "idempotency_key": "used"}
+    await node.call("POST", "/v1/tasks", used)
+    answer = await submit(node, [GOOD, {**used, "priority": 1}])
+    assert (answer.status, answer.fields) == (409, ["tasks[1].idempotency_key"])
+    assert await node.count() == 1
+
+
 async def test_keys_within_a_batch_and_of_before(node: RunningNode) -> None:
     keyed = {**GOOD, "idempotency_key": "k"}
     first = (await node.call("POST", "/v1/tasks", keyed)).body["id"]

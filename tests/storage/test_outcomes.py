@@ -30,6 +30,7 @@ async def test_a_stale_token_changes_nothing(db: Database) -> None:
         stale = ended(task, token=token)
         assert await claims.complete(db, [stale], LATER) == set()
         assert await claims.settle(db, [Settlement(stale, None, False)], LATER) == []
+        assert await claims.settle(db, [Settlement(stale, LATER, True)], LATER) == []
         assert await claims.attempts(db, [(task.id, token)]) == {}
         assert not await claims.start(db, task.id, token, "s", "w", LATER)
     assert await statuses(db, [task.id]) == ["running"]
