@@ -44,6 +44,11 @@ def _delay(seconds: float) -> timedelta:
     return timedelta(seconds=min(max(0.0, seconds), DELAY_MAX_S))
 
 
+def is_token(text: str) -> bool:
+    """True for a number that a row's version can be."""
+    return text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < 1 << 63
+
+
 def parse_report(fields: dict[bytes, bytes], now: datetime) -> Ended:
     """Read a report entry (design, section 7).
 
@@ -55,7 +60,7 @@ def parse_report(fields: dict[bytes, bytes], now: datetime) -> Ended:
     except ValueError:
         raise ValueError("id: missing or not a UUID") from None
     token = _text(fields, b"token")
-    if not token.isascii() or not token.isdigit() or len(token) > 19 or int(token) >= 1 << 63:
+    if not is_token(token):
         raise ValueError("token: not a number, or out of range")
     try:
         return _ended(task_id, int(token), fields, now)

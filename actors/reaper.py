@@ -18,6 +18,7 @@ import msgspec
 
 from duly.actors.context import Context
 from duly.actors.messages import Capacity, Outcomes, ReaperMessage
+from duly.actors.outcomes import is_token
 from duly.actors.patience import Patience
 from duly.actors.runtime import Actor, Mailbox, MailboxClosedError, Reply
 from duly.actors.vanished import Vanished
@@ -135,14 +136,15 @@ class Reaper(Actor[ReaperMessage]):
     async def _end(self, queue: str, consumer: str, held: list[Held], outcome: Outcome) -> int:
         """Record the outcome of these entries, then take them out of the stream."""
         now = from_us(self._context.clock.now_us())
+        name = consumer.encode(errors="replace").decode().replace("\0", "?")
         ended = [
             Ended(
-                id=task_id, token=int(entry.token), outcome=outcome, worker=consumer,
+                id=task_id, token=int(entry.token), outcome=outcome, worker=name,
                 started_at=from_us(to_us(now) - entry.idle_ms * 1000), finished_at=now,
                 error=f'"{outcome}"',
             )
             for entry in held
-            if (task_id := _uuid(entry.id)) is not None and entry.token.isdigit()
+            if (task_id := _uuid(entry.id)) is not None and is_token(entry.token)
         ]  # fmt: skip
         count = 0
         if ended:

@@ -40,6 +40,8 @@ def connect(url: str, *, name: str, **options: Any) -> Redis:
         socket_keepalive=True,
         health_check_interval=0,
         retry=Retry(NoBackoff(), 0),
+        # Names that others chose need not be text: what `text` decodes goes back as it was.
+        encoding_errors="surrogateescape",
         **options,
     )
     for command in _RAW:
@@ -52,6 +54,11 @@ async def call(client: Redis, *words: Word, timeout_s: float) -> Any:
     execute: Callable[..., Coroutine[Any, Any, Any]] = client.execute_command
     async with asyncio.timeout(timeout_s):
         return await execute(*words)
+
+
+def text(name: bytes) -> str:
+    """A name that others chose; bytes that are not UTF-8 survive the way there and back."""
+    return name.decode(errors="surrogateescape")
 
 
 @cache

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from duly.storage import keys
 from duly.storage.channel import NextMessage, subscribed
 from duly.storage.claims import Claimed
-from duly.storage.redis import Scripts, Word, call, connect
+from duly.storage.redis import Scripts, Word, call, connect, text
 from duly.storage.stream_facts import (
     Backlog,
     Consumer,
@@ -83,7 +83,7 @@ class Streams:
         """After a cancel: fence the task off with a higher token; answers who is running it."""
         args: list[Word] = [keys.WORKERS_GROUP, str(task_id), token]
         holder = await self._scripts.run("supersede", _queue_keys(queue), args)
-        return holder.decode() if holder else None
+        return text(holder) if holder else None
 
     async def tell_worker(self, worker_id: str, message: bytes) -> None:
         """Send a control message to one worker, if it listens."""
@@ -103,7 +103,7 @@ class Streams:
 
     async def known_queues(self) -> set[str]:
         """Every queue that any node has published to."""
-        return {name.decode() for name in await self._command("SMEMBERS", keys.QUEUES)}
+        return {text(name) for name in await self._command("SMEMBERS", keys.QUEUES)}
 
     async def read_reports(
         self, queues: Sequence[str], *, block_ms: int, again: bool = False
@@ -154,10 +154,10 @@ class Streams:
         queue: str,
         items: Iterable[tuple[bytes, str | bytes, str | bytes]],
     ) -> None:
-        args: list[str | bytes] = [group]
+        args: list[str | bytes] = [group, keys.WORKERS_GROUP]
         for item in items:
             args += item
-        keys_ = [stream, keys.inflight(queue), keys.entries(queue)]
+        keys_ = [stream, keys.inflight(queue), keys.entries(queue), keys.tasks(queue)]
         await self._scripts.run("settle", keys_, args)
 
     async def reports_mark(self, queue: str) -> tuple[bytes | None, bytes]:
@@ -184,7 +184,7 @@ class Streams:
             await self.announce(queue)
             return []
         facts = [pairs(row) for row in rows]
-        names = [fact["name"].decode() for fact in facts]
+        names = [text(fact["name"]) for fact in facts]
         alive = await asyncio.gather(*(self._is_alive(name) for name in names))
         return [
             Consumer(name, fact["pending"], fact["idle"], is_alive)
@@ -223,7 +223,7 @@ class Streams:
         for task_id, token in tasks:
             args += (str(task_id), token)
         rows = await self._scripts.run("locate", _queue_keys(queue), args)
-        return [Place(entry, consumer.decode(), idle_ms) for entry, consumer, idle_ms in rows]
+        return [Place(entry, text(consumer), idle_ms) for entry, consumer, idle_ms in rows]
 
     async def forget_worker(self, queue: str, consumer: str) -> None:
         """Remove a dead worker's name, if nothing is pending there."""
@@ -241,7 +241,7 @@ class Streams:
     async def inflight_page(self, queue: str, cursor: int) -> tuple[int, list[tuple[str, str]]]:
         """A page of the in-flight hash: (next cursor, 0 at the end; (id, token) pairs)."""
         answer = await self._command("HSCAN", keys.inflight(queue), cursor, "COUNT", 200)
-        found = {key.decode(): value.decode() for key, value in dict(answer[1]).items()}
+        found = {text(key): text(value) for key, value in dict(answer[1]).items()}
         return int(answer[0]), list(found.items())
 
     # Health

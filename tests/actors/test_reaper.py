@@ -1,6 +1,7 @@
 """The reaper by itself: what it makes of odd workers, and that it notices lost data on every node."""
 
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -111,3 +112,45 @@ async def test_a_loss_that_cannot_be_recorded_stays_in_the_stream(
     assert tried == 2
     assert await outcomes(context.db, task.id) == ["lost"]
     assert context.vitals.lost == 1
+
+
+@pytest.mark.parametrize("name", [b"w\xff\xfe", b"w\0w"], ids=["not UTF-8", "NUL"])
+async def test_the_task_of_a_dead_worker_with_an_odd_name_is_lost_and_retried(
+    context: Context, redis_url: str, hand: HandWorker, monkeypatch: pytest.MonkeyPatch, name: bytes
+) -> None:
+    monkeypatch.setattr(keys, "LIVENESS_TTL_MS", 0)
+    await own_all(context.db)
+    (task,) = await claimed(context.db)
+    await context.streams.publish(Q, [task])
+    await hand.call("XREADGROUP", "GROUP", keys.WORKERS_GROUP, name, "COUNT", 1,
+                    "STREAMS", keys.tasks(Q), ">")  # fmt: skip
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Recorder(context).run)
+        await Reaper(context)._look_at_workers()
+        tasks.cancel_scope.cancel()
+    assert await statuses(context.db, [task.id]) == ["pending"]
+    assert await outcomes(context.db, task.id) == ["lost"]
+
+
+@pytest.mark.parametrize("token", ["\u00b2", str(1 << 63), "9" * 50, "-1", "x"])
+async def test_an_entry_with_an_impossible_token_is_dropped(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setattr(keys, "LIVENESS_TTL_MS", 0)
+    await context.streams.announce(Q)
+    await hand.call("XADD", keys.tasks(Q), "*", "id", str(uuid4()), "token", token)
+    await hand.read()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Recorder(context).run)
+        await Reaper(context)._look_at_workers()
+        tasks.cancel_scope.cancel()
+    assert await hand.call("XLEN", keys.tasks(Q)) == 0
+
+
+async def test_a_liveness_nested_deeply_counts_for_one(context: Context, hand: HandWorker) -> None:
+    await context.streams.announce(Q)
+    await hand.read()
+    await hand.call("SET", keys.worker(hand.name), "[" * 100_000)
+    await Reaper(context)._look_at_workers()
+    assert await context.boxes.dispatcher.receive() == Capacity(Q, 1)
+    context.boxes.dispatcher.handled()

@@ -296,3 +296,49 @@ async def test_the_newest_report_is_known_also_when_it_is_gone(
     assert await streams.reports_mark(Q) == (first, newest)
     await run(client, "XDEL", keys.reports(Q), first, newest)
     assert await streams.reports_mark(Q) == (None, newest)
+
+
+async def test_an_entry_acked_and_not_deleted_is_taken_out_with_its_report(
+    streams: Streams, client: Any
+) -> None:
+    one = task()
+    await streams.publish(Q, [one])
+    ((entry, _),) = await read(client, "w")
+    await run(client, "XACK", keys.tasks(Q), keys.WORKERS_GROUP, entry)
+    told = await report(client, id=str(one.id), token=one.token, outcome="completed")
+    await streams.settle_reports(Q, [(told, str(one.id), str(one.token))])
+    assert await nothing_left(client)
+
+
+async def test_an_entry_that_a_worker_let_go_without_a_report_is_absent(
+    streams: Streams, client: Any
+) -> None:
+    acked, orphaned, waits = task(), task(), task()
+    await streams.publish(Q, [acked])
+    ((entry, _),) = await read(client, "w")
+    await run(client, "XACK", keys.tasks(Q), keys.WORKERS_GROUP, entry)
+    await streams.publish(Q, [orphaned])
+    await read(client, "deleted")
+    await run(client, "XGROUP", "DELCONSUMER", keys.tasks(Q), keys.WORKERS_GROUP, "deleted")
+    await streams.publish(Q, [waits])
+    places = await streams.locate(Q, [(one.id, one.token) for one in (acked, orphaned, waits)])
+    assert [bool(place.entry_id) for place in places] == [False, False, True]
+    assert (await streams.publish(Q, [acked, orphaned])).undelivered == 3
+
+
+async def test_a_worker_whose_name_is_not_text_is_found_and_forgotten(
+    streams: Streams, client: Any
+) -> None:
+    one, name = task(), b"w\xff\xfe"
+    await streams.publish(Q, [one])
+    await run(client, "XREADGROUP", "GROUP", keys.WORKERS_GROUP, name, "COUNT", 1,
+              "STREAMS", keys.tasks(Q), ">")  # fmt: skip
+    (consumer,) = await streams.consumers(Q)
+    assert (consumer.pending, consumer.alive) == (1, False)
+    (held,) = await streams.held_by(Q, consumer.id, 0, 10)
+    assert held.id == str(one.id)
+    (place,) = await streams.locate(Q, [(one.id, one.token)])
+    assert place.consumer == consumer.id
+    await streams.settle_tasks(Q, [(held.entry_id, held.id, held.token)])
+    await streams.forget_worker(Q, consumer.id)
+    assert await streams.consumers(Q) == []
