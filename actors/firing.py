@@ -126,16 +126,31 @@ class Firing:
             ours = {task.id for task in found}
             return found, [row for row in rows if row.id not in ours]
 
-    async def _publish(self, queue: str, tasks: list[Claimed]) -> Backlog:
-        while True:
+    async def _publish(self, queue: str, tasks: list[Claimed]) -> Backlog | None:
+        while tasks:
             try:
                 backlog = await self._context.streams.publish(queue, tasks)
             except TROUBLE as error:
                 # They are claimed: sent again until it works, or the reaper finds them.
                 await anyio.sleep(self._note_redis(error))
+                tasks = await self._still_running(tasks)
                 continue
             self._redis_works()
             return backlog
+        return None
+
+    async def _still_running(self, tasks: list[Claimed]) -> list[Claimed]:
+        """Only an answer may have been lost: what has ended since must not be published again."""
+        while True:
+            try:
+                found = await claims.running(
+                    self._context.db, [(task.id, task.token) for task in tasks]
+                )
+            except StoreUnavailableError as error:
+                await anyio.sleep(self._postgres.failed(error))
+                continue
+            self._postgres.worked()
+            return found
 
     def _note_redis(self, error: BaseException) -> float:
         wait_s = self._redis.failed(error)

@@ -150,6 +150,22 @@ async def test_redis_away_publishes_what_is_claimed_and_claims_no_more() -> None
     assert sorted(firing.streams.ids) == sorted(row.id for row in rows)
 
 
+async def test_what_ended_before_a_publish_is_sent_again_is_left_out() -> None:
+    """The answer was lost, not the tasks: a worker has run some, and they are recorded."""
+    firing = Firing()
+    rows = [due_row(-1) for _ in range(10)]
+    async with firing.running(Dispatcher):
+        firing.streams.errors.extend([ConnectionError("the answer is lost")] * 3)
+        await send(firing, rows)
+        await wait_for(lambda: len(firing.streams.errors) < 3, 5, "a first try")
+        for row in rows[:4]:
+            del firing.database.claimed[row.id]
+        firing.database.errors.append(("running", StoreUnavailableError("away"), False))
+        firing.streams.errors.clear()
+        await published(firing, 6)
+    assert sorted(firing.streams.ids) == sorted(row.id for row in rows[4:])
+
+
 async def test_redis_that_fails_a_look_is_asked_again_soon() -> None:
     firing = Firing(Options(window_floor=10))
     async with firing.running(Dispatcher, tell_s=1000):

@@ -122,6 +122,14 @@ class FakeDatabase:
     def _claimed(self, ids: list[UUID], versions: list[int], owner: str) -> list[Record]:
         return [Record(self._task(i)) for i in ids if self.claimed.get(i) == owner]
 
+    def _running(self, ids: list[UUID], versions: list[int]) -> list[Record]:
+        pairs = zip(ids, versions, strict=True)
+        return [
+            Record(self._task(i))
+            for i, v in pairs
+            if i in self.claimed and self.rows[i].version == v
+        ]
+
     def _expire(self, *_: Any) -> list[Record]:
         return []
 
