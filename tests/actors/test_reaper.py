@@ -58,7 +58,7 @@ async def test_a_foreign_idea_of_liveness_counts_for_one(
     context: Context, hand: HandWorker, value: str, concurrency: int
 ) -> None:
     await context.streams.announce(Q)
-    await hand.read()
+    await hand.join()
     await hand.call("SET", keys.worker(hand.name), value)
     await Reaper(context)._look_at_workers()
     assert await context.boxes.dispatcher.receive() == Capacity(Q, concurrency)
@@ -149,7 +149,7 @@ async def test_an_entry_with_an_impossible_token_is_dropped(
 
 async def test_a_liveness_nested_deeply_counts_for_one(context: Context, hand: HandWorker) -> None:
     await context.streams.announce(Q)
-    await hand.read()
+    await hand.join()
     await hand.call("SET", keys.worker(hand.name), "[" * 100_000)
     await Reaper(context)._look_at_workers()
     assert await context.boxes.dispatcher.receive() == Capacity(Q, 1)

@@ -70,6 +70,11 @@ class HandWorker:
             raise
         return [Taken(entry, _text(words)) for entry, words in (answer[0][1] if answer else [])]
 
+    async def join(self) -> None:
+        """Become a consumer; before Redis 7.2 a read that brings nothing does not do it."""
+        words = ("XGROUP", "CREATECONSUMER", keys.tasks(self._queue), keys.WORKERS_GROUP, self.name)
+        await self.call(*words)
+
     async def take(self, timeout_s: float = 20.0) -> Taken:
         """Wait for one entry."""
 
