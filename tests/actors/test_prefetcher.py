@@ -14,6 +14,7 @@ from waiting import wait_for
 from duly.actors import prefetcher
 from duly.actors.context import Options
 from duly.actors.dispatcher import Dispatcher
+from duly.actors.messages import Due, Ownership
 from duly.actors.prefetcher import Prefetcher
 from duly.actors.ready import FULL
 from duly.actors.ticker import Ticker
@@ -196,6 +197,24 @@ async def test_more_due_than_fits_is_brought_by_priority() -> None:
     places = {row.id: number for number, row in enumerate(worst)}
     jumps = [places[two] - places[one] for one, two in itertools.pairwise(low)]
     assert min(jumps) > -1000
+
+
+async def test_a_refill_is_never_early_while_our_clock_is_ahead() -> None:
+    firing = Firing()
+    clock = firing.context.clock
+    await anyio.sleep(1)
+    for _ in range(8):  # PostgreSQL is 100 ms behind what we thought
+        clock.observe(clock.monotonic(), clock.monotonic(), START_US + 900_000)
+    assert clock.ahead_us > 90_000
+    due, seems_due = due_row(0.8), due_row(0.95)
+    firing.database.put(due, seems_due)
+    one = Prefetcher(firing.context)
+    one._take(Ownership(dict.fromkeys(SLOTS, 1), 1e9))
+    await one._refill("q")
+    sent = await firing.context.boxes.dispatcher.receive_batch(10)
+    assert [row.id for message in sent if isinstance(message, Due) for row in message.rows] == [
+        due.id
+    ]
 
 
 async def test_a_restarted_prefetcher_learns_which_queues_are_saturated() -> None:

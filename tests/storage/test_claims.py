@@ -5,11 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from store_rig import ME, NOW, new_task, own_all, query, statuses, submit
+from store_rig import ME, NOW, claimed, ended, new_task, own_all, query, statuses, submit
 from waiting import wait_for
 
 from duly.storage import claims, slots, tasks
-from duly.storage.claims import Claim
+from duly.storage.claims import Claim, Settlement
 from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import DueRow
@@ -112,6 +112,16 @@ async def test_what_is_later_than_its_grace_is_not_claimed_but_expires(db: Datab
     assert await statuses(db, [late.id]) == ["failed"]
     rows = await query(db, "select outcome, error, token from runs where task_id = $1", late.id)
     assert [tuple(row) for row in rows] == [("skipped", '"expired"', 1)]
+
+
+async def test_the_grace_is_about_occurrences_not_about_retries(db: Database) -> None:
+    (task,) = await claimed(db, misfire_grace=60.0)
+    failure = Settlement(ended(task, "failed"), NOW, counts=True)
+    (settled,) = await claims.settle(db, [failure], NOW)
+    assert settled.due is not None
+    late = NOW + timedelta(seconds=61)
+    answer = await claim(db, [settled.due], await own_all(db), now=late)
+    assert [one.id for one in answer.tasks] == [task.id]
 
 
 class TestTheBarrier:
