@@ -167,7 +167,7 @@ async def test_workers_that_are_gone_are_forgotten(
         await gone.report(await gone.take())
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(here.beat, 0.05, short_life)
-            await here.read()
+            await here.join()
 
             async def only_here() -> bool:
                 rows = await here.call("XINFO CONSUMERS", keys.tasks("default"), keys.WORKERS_GROUP)
