@@ -11,7 +11,7 @@ from duly.actors.messages import Submit
 from duly.actors.runtime import Reply
 from duly.actors.submitter import waiting
 from duly.nodes.api import answers, batches, bodies, views
-from duly.nodes.api.problems import FieldError, Problem, conflict, unavailable
+from duly.nodes.api.problems import FieldError, Problem, conflict, invalid, unavailable
 from duly.nodes.api.submissions import Checker, new_task, take_key_header
 from duly.nodes.api.wire import Batch, BatchAnswer, TaskSubmission
 from duly.storage import tasks
@@ -64,6 +64,10 @@ class SubmitHandlers:
 
     async def submit_batch(self, request: web.Request) -> web.Response:
         """Accept many tasks, all or none."""
+        if "Idempotency-Key" in request.headers:
+            # Ignored, it would let a repeated batch in twice.
+            message = "is for one task; in a batch give each task its idempotency_key"
+            raise invalid(FieldError("Idempotency-Key", message))
         raw = await bodies.read(request, _BATCH_BYTES)
         items = bodies.decode(_batch, raw).tasks
         if len(items) > self._batch_limit:

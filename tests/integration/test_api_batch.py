@@ -25,6 +25,13 @@ async def test_ids_come_in_the_order_of_the_batch(node: RunningNode) -> None:
     assert await node.count() == 1000
 
 
+async def test_one_key_for_a_whole_batch_is_refused(node: RunningNode) -> None:
+    headers = {"Idempotency-Key": "k"}
+    answer = await node.call("POST", "/v1/tasks/batch", {"tasks": [GOOD]}, headers)
+    assert (answer.status, answer.fields) == (422, ["Idempotency-Key"])
+    assert await node.count() == 0
+
+
 async def test_an_empty_batch_is_no_mistake(node: RunningNode) -> None:
     assert (await submit(node, []))[:2] == (201, {"ids": []})
 

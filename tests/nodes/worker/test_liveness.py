@@ -10,6 +10,7 @@ from worker_rig import FakeNode, running, until
 
 from duly.nodes.worker import Context, Worker
 from duly.storage import keys
+from duly.storage.conveyor import Conveyor
 
 
 async def test_a_worker_shows_that_it_lives_before_it_takes_a_task(node: FakeNode) -> None:
@@ -60,6 +61,37 @@ async def test_the_key_is_renewed_and_goes_at_a_clean_stop(
         await until(shows_one_running)
         go_on.set()
     assert await node.call("GET", keys.worker("w1")) is None
+
+
+def test_c27_two_lost_heartbeats_are_borne() -> None:
+    """Renewed at most every third of its life, however late the second of two comes."""
+    assert 3 * keys.LIVENESS_EVERY_S * 1000 <= keys.LIVENESS_TTL_MS
+
+
+async def test_c27_a_worker_that_loses_two_heartbeats_of_three_stays_alive(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "LIVENESS_EVERY_S", 0.6)
+    monkeypatch.setattr(keys, "LIVENESS_TTL_MS", 2000)
+    beat, tries, lasting = Conveyor.beat, 0, asyncio.Event()
+
+    async def one_of_three(self: Conveyor, value: bytes) -> None:
+        nonlocal tries
+        tries += 1
+        if tries > 9:
+            lasting.set()
+        if tries % 3 != 1:
+            raise ConnectionError("lost on its way")
+        await beat(self, value)
+
+    monkeypatch.setattr(Conveyor, "beat", one_of_three)
+    async with running(Worker(node.url, id="w1")):
+
+        async def over() -> bool:
+            assert tries < 2 or await node.call("EXISTS", keys.worker("w1"))
+            return lasting.is_set()
+
+        await until(over)
 
 
 async def test_a_blocked_event_loop_is_logged_once(
