@@ -96,14 +96,13 @@ class Recorder(Actor[Outcomes]):
         clock, streams = self._context.clock, self._context.streams
         if clock.monotonic() < self._queues_at:
             return
-        known = await streams.known_queues()
+        # Redis may have lost the name of a queue whose worker has yet to report.
+        known = await streams.known_queues() | set(self._queues)
         if not self._queues:
             try:
                 known |= set(await running_queues(self._context.db, range(SLOTS)))
             except StoreUnavailableError as error:
                 self._postgres.failed(error)
-        for queue in known - set(self._queues):
-            await streams.announce(queue)
         self._queues = sorted(known)
         self._queues_at = clock.monotonic() + (_QUEUES_EVERY_S if known else 0.5)
         for queue in self._queues:

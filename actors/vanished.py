@@ -41,6 +41,8 @@ class Vanished:
         """These were just looked for in the stream and are not there."""
         if not rows:
             return
+        # If its name is lost, no node reads its reports; then what explains the absence stays unread.
+        await self._context.streams.announce(queue)
         # Read after the look: any report that explains an absence is not newer than `newest`.
         oldest, newest = await self._context.streams.reports_mark(queue)
         for row in rows:

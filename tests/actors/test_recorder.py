@@ -143,3 +143,19 @@ async def test_c33_groups_that_are_gone_are_made_anew_without_haste(
         await wait_for(there, 20, "the group is there again")  # the store knows of the queue
         tasks.cancel_scope.cancel()
     assert reads < 20
+
+
+async def test_c33_a_queue_whose_name_redis_lost_is_still_read(
+    context: Context, hand: HandWorker
+) -> None:
+    """Its worker has yet to report, and nobody publishes to it that would make it known again."""
+    for queue in (Q, "quiet"):
+        await context.streams.announce(queue)
+    recorder = Recorder(context)
+    await recorder._find_queues()
+    await hand.call("FLUSHDB")
+    await context.streams.announce(Q)
+    recorder._queues_at = 0.0
+    await recorder._find_queues()
+    assert recorder._queues == [Q, "quiet"]
+    assert await context.streams.known_queues() == {Q, "quiet"}

@@ -102,3 +102,13 @@ async def test_what_was_not_running_in_between_is_looked_at_anew(
     vanished.keep_only(set())
     await vanished.note(Q, [row._replace(claimed_at=NOW + timedelta(seconds=9))])
     assert await vanished.republish(Q) == 0
+
+
+async def test_c33_a_queue_with_something_absent_is_made_known_to_every_recorder(
+    context: Context, vanished: Vanished
+) -> None:
+    ((task, row),) = await some(context)
+    await report(context, task.id)
+    await context.streams._command("SREM", keys.QUEUES, Q)
+    await vanished.note(Q, [row])
+    assert await context.streams.known_queues() == {Q}
