@@ -64,8 +64,8 @@ async def test_a_killed_worker_is_noticed_within_12_s(
     async def both_run() -> bool:
         started = await node.call("GET", f"/v1/tasks/{never}")
         async with HandWorker(redis_url) as hand:
-            pending = await hand.call("XPENDING", keys.tasks("default"), keys.WORKERS_GROUP)
-        return started.body["started_at"] is not None and pending[0] == 2
+            pending = await hand.pending()
+        return started.body["started_at"] is not None and pending == 2
 
     await wait_for(both_run, 30, "both tasks run")
     worker.kill9()

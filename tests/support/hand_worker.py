@@ -70,6 +70,16 @@ class HandWorker:
             raise
         return [Taken(entry, _text(words)) for entry, words in (answer[0][1] if answer else [])]
 
+    async def pending(self) -> int:
+        """Count what is delivered and not given back; 0 while nothing was ever published."""
+        try:
+            summary = await self.call("XPENDING", keys.tasks(self._queue), keys.WORKERS_GROUP)
+        except ResponseError as error:
+            if str(error).startswith("NOGROUP"):
+                return 0
+            raise
+        return int(summary[0])
+
     async def join(self) -> None:
         """Become a consumer; before Redis 7.2 a read that brings nothing does not do it."""
         words = ("XGROUP", "CREATECONSUMER", keys.tasks(self._queue), keys.WORKERS_GROUP, self.name)
