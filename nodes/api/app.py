@@ -12,6 +12,7 @@ from aiohttp.typedefs import Handler, Middleware
 from duly.actors.context import Context
 from duly.actors.runtime import ActorCrashedError, MailboxClosedError
 from duly.nodes.api.health import HealthHandlers
+from duly.nodes.api.metrics import MetricsHandlers
 from duly.nodes.api.openapi import OpenApiHandlers
 from duly.nodes.api.problems import Problem, unavailable
 from duly.nodes.api.submit import SubmitHandlers
@@ -31,11 +32,13 @@ def build_app(
 ) -> web.Application:
     """The whole API of a node."""
     app = web.Application(middlewares=[_problems, _access(tokens)])
+    health = HealthHandlers(context)
     for part in (
         SubmitHandlers(context, payload_limit, batch_limit),
         TaskHandlers(context, payload_limit),
         WorkerHandlers(context),
-        HealthHandlers(context),
+        health,
+        MetricsHandlers(context, health),
         OpenApiHandlers(),
     ):
         app.add_routes(part.routes())

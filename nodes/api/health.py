@@ -47,16 +47,19 @@ class HealthHandlers:
 
     async def readyz(self, _: web.Request) -> web.Response:
         """200 if every part works, else 503 naming those that do not."""
-        postgres, redis = await asyncio.gather(self._postgres(), self._redis())
-        parts = {"postgres": postgres, "redis": redis, "slots": self._slots()}
-        ready = all(part.ok for part in parts.values())
-        body = Readiness(ready, self._context.node_id, parts)
+        body = await self.readiness()
         return web.Response(
-            status=200 if ready else 503,
+            status=200 if body.ready else 503,
             body=msgspec.json.encode(body),
             content_type="application/json",
-            headers={} if ready else {"Retry-After": "1"},
+            headers={} if body.ready else {"Retry-After": "1"},
         )
+
+    async def readiness(self) -> Readiness:
+        """Ask every part, at most two seconds."""
+        postgres, redis = await asyncio.gather(self._postgres(), self._redis())
+        parts = {"postgres": postgres, "redis": redis, "slots": self._slots()}
+        return Readiness(all(part.ok for part in parts.values()), self._context.node_id, parts)
 
     async def _postgres(self) -> Part:
         """Not by the API's own pool: used up by submissions, it says nothing of the server."""

@@ -23,6 +23,7 @@ _DESCRIBED = {
     412: "If-Match failed", 413: "Too large", 415: "Not application/json", 422: "A field is wrong",
     503: "PostgreSQL or Redis does not answer; Retry-After says when to try again",
 }  # fmt: skip
+_TEXT = {"type": "string"}
 
 
 class OpenApiHandlers:
@@ -103,6 +104,7 @@ def _paths() -> dict[str, Any]:
         "/healthz": {"get": _open("Is the process alive", {200: started})},
         "/readyz": {"get": _open("Does every part work", {200: _ref("Readiness"),
                                                           503: _ref("Readiness")})},
+        "/metrics": {"get": _as_text(_operation("What Prometheus reads", {200: _TEXT}, ()))},
         "/openapi.json": {"get": _operation("This document", {200: started}, ())},
     }  # fmt: skip
 
@@ -140,6 +142,12 @@ def _open(summary: str, answers: dict[int, dict[str, Any]]) -> dict[str, Any]:
     operation = _operation(summary, answers, ())
     kept = {str(status): operation["responses"][str(status)] for status in answers}
     return {**operation, "security": [], "responses": kept}
+
+
+def _as_text(operation: dict[str, Any]) -> dict[str, Any]:
+    """An operation whose answer is no JSON."""
+    operation["responses"]["200"]["content"] = {"text/plain": {"schema": _TEXT}}
+    return operation
 
 
 def _parameter(name: str, where: str = "query") -> dict[str, Any]:
