@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 from databases import Databases, run_aside
+from postgres_pair import PostgresPair
 from processes import Processes
 from servers import (
     ServerFactory,
@@ -116,6 +117,14 @@ def make_servers(server_template: Path) -> Iterator[ServerFactory]:
     yield make
     for servers in made:
         discard(servers)
+
+
+@pytest.fixture
+def postgres_pair(make_servers: ServerFactory) -> Iterator[PostgresPair]:
+    """A primary and its synchronous standby, to be killed and promoted at will; without a schema."""
+    pair = PostgresPair(make_servers().postgres)
+    yield pair
+    pair.close()
 
 
 @pytest.fixture

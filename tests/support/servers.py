@@ -37,7 +37,7 @@ def _memory_disk() -> Path | None:
 
 def remove_folder(folder: Path) -> None:
     """Kill the servers that work in `folder`, then remove it."""
-    for name in ("postgres", "postgres.new", "valkey"):
+    for name in ("postgres", "postgres.new", "standby", "valkey"):
         for kind in (Postgres, Valkey):
             stop_leftovers(folder / name, kind.process_names, signal.SIGKILL)
     shutil.rmtree(folder)
