@@ -25,9 +25,19 @@ if TYPE_CHECKING:
         Unavailable,
         Unreachable,
     )
-    from duly.nodes.worker import Context, Fail, Retry, Snooze, Worker
+    from duly.nodes.worker import (
+        AlreadyDone,
+        Context,
+        Fail,
+        Retry,
+        Snooze,
+        Superseded,
+        Worker,
+        create_effects_table,
+    )
 
 __all__ = [
+    "AlreadyDone",
     "ApiError",
     "Client",
     "Conflict",
@@ -40,6 +50,7 @@ __all__ = [
     "Retry",
     "Run",
     "Snooze",
+    "Superseded",
     "SyncClient",
     "Task",
     "TooLarge",
@@ -47,11 +58,23 @@ __all__ = [
     "Unavailable",
     "Unreachable",
     "Worker",
+    "create_effects_table",
 ]
 
 __version__ = version("duly")
 
-_WORKER = frozenset({"Context", "Fail", "Retry", "Snooze", "Worker"})
+_WORKER = frozenset(
+    {
+        "AlreadyDone",
+        "Context",
+        "Fail",
+        "Retry",
+        "Snooze",
+        "Superseded",
+        "Worker",
+        "create_effects_table",
+    }
+)
 
 
 if not TYPE_CHECKING:  # a type checker should know the names above and no other

@@ -48,11 +48,11 @@ def test_the_readme_shows_the_examples_as_they_are() -> None:
     assert blocks(ROOT / "README.md", "python") == examples
 
 
-def test_the_worker_of_the_docs_registers_its_handler() -> None:
+def test_the_worker_of_the_docs_registers_its_handlers() -> None:
     names: dict[str, Any] = {"__name__": "docs"}
-    (code,) = blocks(ROOT / "docs" / "worker-sdk.md", "python")
-    exec(compile(code, "worker-sdk.md", "exec"), names)  # noqa: S102 - our own page
-    assert names["worker"].types == ["email.send"]
+    for code in blocks(ROOT / "docs" / "worker-sdk.md", "python"):
+        exec(compile(code, "worker-sdk.md", "exec"), names)  # noqa: S102 - our own page
+    assert names["worker"].types == ["email.send", "transfer"]
 
 
 # Settings

@@ -1,4 +1,4 @@
-"""duly node, worker, migrate: what runs in production."""
+"""duly node, worker, migrate, effects-sql: what runs in production, and what it needs."""
 
 import argparse
 import asyncio
@@ -14,6 +14,7 @@ from duly.nodes.logs import configure
 from duly.nodes.server import ListenError
 from duly.nodes.settings import Settings
 from duly.nodes.worker import Worker
+from duly.nodes.worker.effects import effects_sql
 from duly.storage.errors import StoreError
 from duly.storage.migrate import migrate
 
@@ -53,6 +54,14 @@ def add_to(commands: Any) -> None:
         parents=[settings.flags(["database_url"])],
     )
     schema.set_defaults(run=run_migrate_command)
+
+    effects = commands.add_parser(
+        "effects-sql",
+        help="print the SQL of the table duly_effects",
+        description="Print the SQL that creates the table duly_effects, in which "
+        "ctx.exactly_once records effects: for the database that the effects are in.",
+    )
+    effects.set_defaults(run=run_effects_sql)
 
 
 def run_node_command(args: argparse.Namespace) -> int:
@@ -110,4 +119,10 @@ def run_migrate_command(args: argparse.Namespace) -> int:
     except StoreError as error:
         fail(str(error), 1)
     print("\n".join(f"applied {name}" for name in applied) or "the schema is up to date")
+    return 0
+
+
+def run_effects_sql(args: argparse.Namespace) -> int:
+    """duly effects-sql."""
+    print(effects_sql(), end="")
     return 0

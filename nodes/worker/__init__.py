@@ -4,12 +4,23 @@
     session.py    one life of a worker: its parts, and the order in which they stop
     reader.py     streams ─▶ runner     runner.py   slots, timeouts, cancellation
     reporter.py   outcomes ─▶ stream    liveness.py, control.py   the worker's own key and channel
+    context.py    what a handler sees   effects.py   side effects that happen once
 
 The protocol is in the design, section 7; its commands are in `duly.storage.conveyor`.
 """
 
 from duly.nodes.worker.context import Context
-from duly.nodes.worker.outcomes import Fail, Retry, Snooze
+from duly.nodes.worker.effects import create_effects_table
+from duly.nodes.worker.outcomes import AlreadyDone, Fail, Retry, Snooze, Superseded
 from duly.nodes.worker.worker import Worker
 
-__all__ = ["Context", "Fail", "Retry", "Snooze", "Worker"]
+__all__ = [
+    "AlreadyDone",
+    "Context",
+    "Fail",
+    "Retry",
+    "Snooze",
+    "Superseded",
+    "Worker",
+    "create_effects_table",
+]

@@ -5,6 +5,9 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from duly.nodes.worker.effects import ExactlyOnce, Guard
+from duly.nodes.worker.outcomes import Superseded
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -13,6 +16,7 @@ class Context:
 
     __slots__ = (
         "_due_us",
+        "_guard",
         "_stopped",
         "attempt",
         "cancelled",
@@ -64,6 +68,7 @@ class Context:
         self.deadline = deadline
         self.cancelled = False
         self._due_us = due_us
+        self._guard: Guard | None = None
         self._stopped: asyncio.Event | None = None
 
     @property
@@ -87,12 +92,41 @@ class Context:
     def headers(self) -> dict[str, str]:
         """Return HTTP headers that let a called service recognise repeats and latecomers.
 
-        `Idempotency-Key` is the same for every attempt of an occurrence; `Duly-Fencing-Token`
-        grows with every attempt, so that a service may refuse a token lower than one it has seen.
+        `Idempotency-Key` is made of task and occurrence: the same for every attempt. At most 60
+        characters, of those that any header may hold bare (RFC 9110, "token"). `Duly-Fencing-Token`
+        grows with every attempt, so that a service may refuse one lower than it has seen.
         """
-        due_ms, rest_us = divmod(self._due_us, 1000)
-        due = f"{due_ms}.{rest_us:03}".rstrip("0") if rest_us else str(due_ms)
-        return {"Idempotency-Key": f"{self.id}:{due}", "Duly-Fencing-Token": str(self.token)}
+        return {
+            "Idempotency-Key": f"{self.id}.{self._due_us}",
+            "Duly-Fencing-Token": str(self.token),
+        }
+
+    def exactly_once(self, connection: object) -> ExactlyOnce:
+        """Return a context manager: what its block does through `connection` is done once.
+
+            async with ctx.exactly_once(connection) as effect:
+                await connection.execute("update accounts set balance = balance - 10 …")
+                effect.result = {"balance": 90}
+            return effect.result
+
+        `connection`: the user's own PostgreSQL, by asyncpg (also out of its pool) or psycopg 3; a
+        blocking psycopg connection takes `with`. The block is a transaction; within one that is
+        open already it is a savepoint, and the effect is committed, or not, with that one. The
+        transaction also records task and occurrence in the table `duly_effects`, which is created
+        if it is missing.
+
+        Raises AlreadyDone if an attempt at this occurrence has committed its effect, Superseded if
+        one with a higher token has committed one or this attempt was told to stop. A handler lets
+        both pass: the attempt then is completed with the stored result, or ends without a report.
+        Raises the driver's serialization error if, at an isolation level above READ COMMITTED,
+        another attempt committed meanwhile: the next attempt finds its effect. Raises RuntimeError
+        for a second block in one attempt, TypeError for another kind of connection.
+        """
+        if self.cancelled:
+            raise Superseded("the attempt was told to stop before it came to its effect")
+        if self._guard is None:
+            self._guard = Guard(self.id, self.due, self.token)
+        return ExactlyOnce(self._guard, connection)
 
     def cancel(self) -> None:
         """Set `cancelled`; called by the worker on its event loop."""

@@ -4,6 +4,9 @@
     raises Retry                failed, to be retried (after `delay`, or the task's own back-off)
     raises Snooze               put off; no retry is used up
     raises Fail                 failed for good
+    `exactly_once` finds
+      the effect applied        completed, with the result that was stored with it
+      a newer attempt           nothing: that one reports
     raises anything else        failed, to be retried by the task's own back-off
     takes longer than allowed   failed with the type "timed_out", to be retried
 
@@ -11,12 +14,13 @@ A payload that does not fit the handler and a result that cannot be stored fail 
 again would do the work again and end the same way.
 """
 
-# ruff: noqa: N818 - Retry, Snooze and Fail are statements, fixed by the contract
+# ruff: noqa: N818 - these exceptions are statements; Retry, Snooze and Fail are fixed by the contract
 
 import math
 import traceback
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -65,6 +69,28 @@ class Fail(Exception):
         self.reason = reason
 
 
+class AlreadyDone(BaseException):
+    """`exactly_once` found the effect of this occurrence applied, so its block was not run.
+
+    Left alone, it makes the attempt `completed`, with the stored result. Catch it by name if there
+    is more to do after the effect. It is no `Exception`, lest a handler's `except Exception` turn
+    what has been done into a failure.
+    """
+
+    def __init__(self, result: Any) -> None:
+        super().__init__("the effect has been applied by an earlier attempt")
+        self.result = result
+        """What that attempt had set as `effect.result`; None if nothing."""
+
+
+class Superseded(BaseException):
+    """`exactly_once` found that this attempt no longer counts; its block was not run.
+
+    A newer attempt has applied its effect, or the attempt was told to stop. Left alone, the attempt
+    ends without a report, which would be stale. It is no `Exception`, for the same reason.
+    """
+
+
 class Outcome(NamedTuple):
     """The part of a report that says what happened."""
 
@@ -76,6 +102,10 @@ class Outcome(NamedTuple):
     """For a failure: may it be tried again."""
     delay_s: float | None = None
     """Wish for the time until the next attempt."""
+
+
+SUPERSEDED: Final = Outcome("superseded")
+"""An attempt that is not to be reported."""
 
 
 def completed(value: object) -> Outcome:
@@ -91,7 +121,12 @@ def completed(value: object) -> Outcome:
 
 
 def raised(error: BaseException) -> Outcome:
-    """Return the outcome of a handler that raised `error`."""
+    """Return the outcome of a handler that raised `error`; SUPERSEDED: it is not to be reported."""
+    leaves = list(_leaves(error))  # a task group wraps what was raised in it
+    if any(isinstance(leaf, Superseded) for leaf in leaves):
+        return SUPERSEDED
+    if isinstance(leaves[0], AlreadyDone) and all(isinstance(e, AlreadyDone) for e in leaves):
+        return completed(leaves[0].result)
     if isinstance(error, Snooze):
         return snoozed(error.delay_s)
     if isinstance(error, Retry):
@@ -126,6 +161,14 @@ def _failed(error: BaseException, *, retry: bool, delay_s: float | None = None) 
         "traceback": _traceback(error),
     }
     return Outcome("failed", msgspec.json.encode(body), retry, delay_s)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error
 
 
 def _traceback(error: BaseException) -> str:

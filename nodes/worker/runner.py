@@ -160,7 +160,7 @@ class Runner:
     # Out of a slot
 
     def _answered(self, run: Run, question: asyncio.Task[Verdict]) -> None:
-        verdict = Verdict.NOBODY
+        verdict = Verdict.UNANSWERED
         if not question.cancelled():
             error = question.exception()
             if error is None:
@@ -194,7 +194,7 @@ class Runner:
         if run.settled:
             return
         run.settled = True
-        run.outcome = outcome
+        run.outcome = None if outcome is outcomes.SUPERSEDED else outcome
         run.finished_ms = now_ms()
         if run.timer is not None:
             run.timer.cancel()

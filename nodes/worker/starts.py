@@ -7,6 +7,7 @@ that it can be repeated when the answer was lost: the same id is granted again, 
 import asyncio
 import enum
 import logging
+import time
 import uuid
 from types import TracebackType
 from typing import Final, Self
@@ -20,7 +21,11 @@ from duly.storage.conveyor import Entry
 log = logging.getLogger("duly.worker")
 
 REQUEST_TIMEOUT_S: Final = 10.0
-"""Longest wait for one answer; the attempt's own timeout ends the asking as a whole."""
+"""Longest wait for one answer."""
+
+ASKING_S: Final = 30.0
+"""How long to ask on without a clear answer: longer would block a slot for nothing. The attempt's
+own timeout may end the asking earlier."""
 
 
 class Verdict(enum.Enum):
@@ -29,8 +34,9 @@ class Verdict(enum.Enum):
     GRANTED = enum.auto()
     REFUSED = enum.auto()
     """Superseded, cancelled, or started by another worker: drop it."""
-    NOBODY = enum.auto()
-    """This worker does not know a node that it could ask."""
+    UNANSWERED = enum.auto()
+    """No node gave a clear answer, or this worker knows none: give it back. If the start was
+    granted after all, that token ends unused."""
 
 
 class Starts:
@@ -64,7 +70,7 @@ class Starts:
             await self._session.close()
 
     async def confirm(self, entry: Entry) -> Verdict:
-        """Ask until there is a clear answer; the caller cancels when the attempt's time is up."""
+        """Ask until there is a clear answer, for up to `ASKING_S`, always under one start_id."""
         if self._session is None:
             if not self._said:
                 self._said = True
@@ -72,11 +78,12 @@ class Starts:
                     "a task with on_lost = fail needs its start confirmed, and this worker has no "
                     "`api` to ask: such tasks are given back"
                 )
-            return Verdict.NOBODY
+            return Verdict.UNANSWERED
         url = f"{self._api}/v1/tasks/{entry.id}/start"
         question = {"token": entry.token, "start_id": str(uuid.uuid4()), "worker": self._worker_id}
         body = msgspec.json.encode(question)
-        while True:
+        give_up_at_s = time.monotonic() + ASKING_S
+        while time.monotonic() < give_up_at_s:
             try:
                 async with self._session.post(url, data=body) as answer:
                     status = answer.status
@@ -89,3 +96,4 @@ class Starts:
                     return Verdict.GRANTED if status == 200 else Verdict.REFUSED
                 wait_s = self._patience.failed(RuntimeError(f"status {status}: {text}"))
             await asyncio.sleep(wait_s)
+        return Verdict.UNANSWERED

@@ -11,6 +11,7 @@ import duly
 
 def test_the_public_names_are_these() -> None:
     assert sorted(duly.__all__) == [
+        "AlreadyDone",
         "ApiError",
         "Client",
         "Conflict",
@@ -23,6 +24,7 @@ def test_the_public_names_are_these() -> None:
         "Retry",
         "Run",
         "Snooze",
+        "Superseded",
         "SyncClient",
         "Task",
         "TooLarge",
@@ -30,6 +32,7 @@ def test_the_public_names_are_these() -> None:
         "Unavailable",
         "Unreachable",
         "Worker",
+        "create_effects_table",
     ]
     for name in duly.__all__:
         assert getattr(duly, name).__name__ == name

@@ -13,7 +13,8 @@ from duly.nodes.cli.settings import docs
 from duly.nodes.settings import Settings
 
 COMMANDS = [
-    "up", "demo", "node", "worker", "migrate", "submit", "list", "get", "cancel", "retry", "runs",
+    "up", "demo", "node", "worker", "migrate", "effects-sql",
+    "submit", "list", "get", "cancel", "retry", "runs",
 ]  # fmt: skip
 
 
@@ -24,7 +25,7 @@ def sub_parsers() -> dict[str, argparse.ArgumentParser]:
     return dict(actions[0].choices)
 
 
-def test_the_commands_of_the_contract_are_there() -> None:
+def test_the_commands_are_these() -> None:
     assert list(sub_parsers()) == COMMANDS
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from worker_rig import FakeNode, running, until
 
-from duly.nodes.worker import Context, Worker
+from duly.nodes.worker import Context, Worker, starts
 
 
 class StartApi:
@@ -131,6 +131,21 @@ async def test_an_unreachable_node_is_asked_again(
     assert ran == []
     assert (report.outcome, report.delay) == ("snoozed", "5")
     assert len([m for m in caplog.messages if "confirm a start fails" in m]) == 1
+
+
+async def test_the_asking_ends_long_before_a_long_timeout(
+    node: FakeNode, api: StartApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starts, "ASKING_S", 0.3)
+    api.answers = [503]
+    worker, ran = make(node, api)
+    async with running(worker):
+        await node.dispatch("t", confirm="1", timeout="86400")
+        (report,) = await node.wait_reports(1)
+        await node.empty()
+    assert ran == []
+    assert (report.outcome, report.delay) == ("snoozed", "5")
+    assert len({question["start_id"] for question in api.questions}) == 1
 
 
 async def test_without_a_node_to_ask_it_is_given_back(

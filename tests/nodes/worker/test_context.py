@@ -27,10 +27,10 @@ def test_due_is_exact_and_aware() -> None:
 
 def test_the_key_names_task_and_occurrence_and_the_token_is_the_attempts() -> None:
     assert context().headers() == {
-        "Idempotency-Key": "id1:1790000000000",
+        "Idempotency-Key": "id1.1790000000000000",
         "Duly-Fencing-Token": "42",
     }
-    assert context(1_790_000_000_000_250).headers()["Idempotency-Key"] == "id1:1790000000000.25"
+    assert context(1_790_000_000_000_250).headers()["Idempotency-Key"] == "id1.1790000000000250"
 
 
 def test_remaining_time_ends_at_zero() -> None:
