@@ -40,8 +40,7 @@ class ClockActor(Actor[NoReturn]):
             for _ in range(count):
                 sent = clock.monotonic()
                 answer = await upkeep.server_time(self._context.api_db)
-                clock.observe(sent, clock.monotonic(), to_us(answer.now))
-                self._context.vitals.token_base = answer.token_base
+                clock.observe(sent, clock.monotonic(), to_us(answer))
         except StoreUnavailableError as error:
             self._context.vitals.postgres_error = str(error)
             await self.pause(self._patience.failed(error))

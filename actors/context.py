@@ -57,8 +57,6 @@ class Boxes:
 class Vitals:
     """What health and statistics show; each field is written by one actor."""
 
-    token_base: int = 0
-    """Tokens start above this (clock)."""
     owned_slots: int = 0
     lease_valid_until: float = 0.0
     wheel_entries: int = 0

@@ -86,9 +86,7 @@ class Firing:
         context = self._context
         now = from_us(context.clock.now_us())
         try:
-            claim = await claims.claim(
-                context.db, context.node_id, rows, dict(own.epochs), context.vitals.token_base, now
-            )
+            claim = await claims.claim(context.db, context.node_id, rows, dict(own.epochs), now)
         except StoreUnavailableError as error:
             if not error.in_doubt:
                 await anyio.sleep(self._postgres.failed(error))

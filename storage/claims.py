@@ -84,7 +84,6 @@ async def claim(
     owner: str,
     entries: Sequence[DueRow],
     epochs: dict[int, int],
-    token_base: int,
     now: datetime,
 ) -> Claim:
     """Claim these tasks at these versions, if this node still owns their slots."""
@@ -96,7 +95,6 @@ async def claim(
         owner,
         slots,
         [epochs[slot] for slot in slots],
-        token_base,
         now,
         INLINE_BYTES // len(entries),
     )

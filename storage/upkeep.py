@@ -1,7 +1,6 @@
 """The server's clock, day partitions, and what is dropped when its time is over."""
 
 from datetime import date, datetime, timedelta
-from typing import NamedTuple
 
 from duly.storage.database import Database
 
@@ -11,23 +10,15 @@ DAYS_AHEAD = 7
 _BY_DAY = (("finished_tasks", "finished_at"), ("runs", "recorded_at"))
 
 
-class ServerTime(NamedTuple):
-    """PostgreSQL's clock and timeline (which grows with each promotion); `read_only` on a standby."""
-
-    now: datetime
-    timeline: int
-    read_only: bool
-
-    @property
-    def token_base(self) -> int:
-        """Tokens start above this: a promotion that lost commits never hands one out twice."""
-        return (self.timeline - 1) << 40
-
-
-async def server_time(db: Database) -> ServerTime:
+async def server_time(db: Database) -> datetime:
     """Read PostgreSQL's clock."""
-    row = (await db.fetch("server_time"))[0]
-    return ServerTime(row["now"], row["timeline"], row["read_only"])
+    now: datetime = (await db.fetch("server_time"))[0]["now"]
+    return now
+
+
+async def try_write(db: Database) -> None:
+    """Raises `StoreUnavailableError` unless PostgreSQL takes a write and commits it, standby included."""
+    await db.fetch("try_write")
 
 
 async def make_partitions(db: Database, today: date) -> None:

@@ -33,6 +33,7 @@ class HealthHandlers:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._writing: asyncio.Task[None] | None = None
 
     def routes(self) -> list[web.RouteDef]:
         """The routes of this part."""
@@ -62,14 +63,20 @@ class HealthHandlers:
         return Readiness(all(part.ok for part in parts.values()), self._context.node_id, parts)
 
     async def _postgres(self) -> Part:
-        """Not by the API's own pool: used up by submissions, it says nothing of the server."""
+        """Not by the API's own pool: used up by submissions, it says nothing of the server.
+
+        A write, since reads say nothing of a standby or a full disk; one at a time, since a commit
+        that waits for a standby keeps its connection.
+        """
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(upkeep.try_write(self._context.db))
+        done, _ = await asyncio.wait({self._writing}, timeout=_PROBE_S)
+        if not done:
+            return Part(False, "no answer to a write")
         try:
-            async with asyncio.timeout(_PROBE_S):
-                answer = await upkeep.server_time(self._context.db)
-        except (StoreUnavailableError, TimeoutError) as error:
-            return Part(False, str(error) or "no answer")
-        if answer.read_only:
-            return Part(False, "refuses to write: a standby, or set to read-only")
+            self._writing.result()
+        except StoreUnavailableError as error:
+            return Part(False, str(error))
         return Part(True)
 
     async def _redis(self) -> Part:

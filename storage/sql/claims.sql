@@ -6,7 +6,12 @@
 -- pending -> running, if these versions still stand and this node still owns the slots.
 -- FOR SHARE on the slot rows makes a take-over wait for this commit, and this wait for a take-over;
 -- without the lock a stale claim can commit after it. All or nothing per batch of slots.
-with own as materialized (
+-- The token starts above the base of the timeline on which this very statement writes: after a
+-- promotion that lost claims, none of their tokens comes again. (pg_control_checkpoint() would tell
+-- of the promotion only from the next checkpoint on.)
+with writing as materialized (
+    select ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint as timeline
+), own as materialized (
     select s.slot from slots s
     join unnest($4::smallint[], $5::bigint[]) as e (slot, epoch)
       on s.slot = e.slot and s.epoch = e.epoch
@@ -15,18 +20,18 @@ with own as materialized (
     select count(*) = cardinality($4) as owned from own
 ), claimed as (
     update tasks t set
-        status = 'running', version = greatest(t.version, $6) + 1, owner = $3, claimed_at = $7,
-        updated_at = $7, started_at = null, start_id = null, worker = null
+        status = 'running', version = greatest(t.version, (select (timeline - 1) << 40 from writing)) + 1,
+        owner = $3, claimed_at = $6, updated_at = $6, started_at = null, start_id = null, worker = null
     from unnest($1::uuid[], $2::bigint[]) as c (id, version)
     where t.id = c.id and t.version = c.version
       and case when t.status = 'pending' then not t.paused end
       and (t.misfire_grace is null or t.retry_count > 0
-           or extract(epoch from $7 - t.next_run_at) <= t.misfire_grace)
+           or extract(epoch from $6 - t.next_run_at) <= t.misfire_grace)
       and (select owned from ok)
     returning t.id, t.version, t.type, t.queue, t.occurrence, t.retry_count, t.timeout, t.on_lost,
         -- A large answer that a paused node does not read would hold the slots' locks.
         -- What is stored may be compressed: only the text's own length tells.
-        case when pg_column_size(t.payload) <= $8::int and octet_length(t.payload::text) <= $8
+        case when pg_column_size(t.payload) <= $7::int and octet_length(t.payload::text) <= $7
             then t.payload end as payload
 )
 select ok.owned, claimed.* from ok left join claimed on true;

@@ -1,8 +1,10 @@
 -- Ownership of slots, and what an owner reads of them.
 
 -- name: take_slots
--- Each take-over raises the epoch: no claim that carries an older one can commit after this.
-update slots set owner = $2, epoch = epoch + 1, taken_at = $3
+-- Each take-over raises the epoch: no claim that carries an older one can commit after this. Like
+-- tokens, epochs start anew with each timeline: a promotion may have lost the last take-overs.
+update slots set owner = $2, taken_at = $3, epoch = 1 + greatest(epoch,
+    (('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint - 1) << 40)
 where slot in (select slot from slots where slot = any($1::smallint[]) order by slot for update)
 returning slot, epoch;
 

@@ -1,10 +1,13 @@
 -- Clock, partitions, retention.
 
 -- name: server_time
--- The one place that reads the server's clock: the source of the cluster's clock. The timeline
--- grows with each promotion, and tokens jump by it.
-select clock_timestamp() as now, (select timeline_id from pg_control_checkpoint()) as timeline,
-       current_setting('transaction_read_only')::boolean as read_only;
+-- The one place that reads the server's clock: the source of the cluster's clock.
+select clock_timestamp() as now;
+
+-- name: try_write
+-- A row lock is a write: refused where writes are, logged, and its commit waits for the standby. It
+-- leaves no dead row behind, and nothing else locks this one.
+select version from duly_migrations order by version limit 1 for update;
 
 -- One table a statement: they lock out its writers, who come to the two tables in another order.
 

@@ -5,18 +5,31 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from store_rig import ME, NOW, claimed, ended, new_task, own_all, query, statuses, submit
+from postgres_pair import PostgresPair
+from store_rig import (
+    ME,
+    NOW,
+    claimed,
+    ended,
+    new_task,
+    opened,
+    own_all,
+    query,
+    statuses,
+    submit,
+)
 from waiting import wait_for
 
 from duly.storage import claims, slots, tasks
 from duly.storage.claims import Claim, Settlement
 from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
+from duly.storage.migrate import migrate
 from duly.storage.slots import DueRow
 
 
 async def claim(db: Database, rows: list[DueRow], epochs: dict[int, int], **more: Any) -> Claim:
-    options = {"owner": ME, "token_base": 0, "now": NOW, **more}
+    options = {"owner": ME, "now": NOW, **more}
     return await claims.claim(db, entries=rows, epochs=epochs, **options)
 
 
@@ -54,14 +67,34 @@ async def test_epochs_only_grow(db: Database) -> None:
     assert {slot: epoch + 1 for slot, epoch in first.items()} == second
 
 
-async def test_a_token_jumps_to_the_base_of_its_timeline(db: Database) -> None:
-    epochs, (row, other) = await own_all(db), await submit(db, 2)
-    answer = await claim(db, [row], epochs, token_base=1 << 40)
-    assert answer.tasks[0].token == (1 << 40) + 1
-    # A base below what the row has reached changes nothing.
-    await query(db, "update tasks set version = $2 where id = $1", other.id, 1 << 41)
-    answer = await claim(db, [other._replace(version=1 << 41)], epochs, token_base=1 << 40)
-    assert answer.tasks[0].token == (1 << 41) + 1
+class TestPromotion:
+    """What a promotion may have lost does not come again."""
+
+    async def test_tokens_and_epochs_jump_at_once(self, postgres_pair: PostgresPair) -> None:
+        pair = postgres_pair
+        await migrate(pair.primary.url)
+        async with opened(pair.primary.url) as db:
+            rows = await submit(db, 3)
+            pair.synchronous(False)
+            pair.standby.kill9()
+            # Nobody but the old primary will ever know of these.
+            lost_epochs = await own_all(db)
+            lost = await claim(db, rows, lost_epochs)
+            assert {task.token for task in lost.tasks} == {1}
+            pair.primary.kill9()
+        pair.standby.restart()
+        pair.promote()
+        async with opened(pair.primary.url) as db:
+            assert set(await statuses(db, [row.id for row in rows])) == {"pending"}
+            assert await claim(db, rows, lost_epochs) == Claim(owned=False, tasks=[])
+            epochs = await own_all(db, "node-b")
+            assert {epoch >> 40 for epoch in epochs.values()} == {1}
+            # A row that has reached more keeps on counting from there.
+            far = rows[0]._replace(version=1 << 41)
+            await query(db, "update tasks set version = $2 where id = $1", far.id, far.version)
+            again = await claim(db, [far, *rows[1:]], epochs, owner="node-b")
+            jumped = (1 << 40) + 1
+            assert sorted(task.token for task in again.tasks) == [jumped, jumped, (1 << 41) + 1]
 
 
 @pytest.mark.parametrize("text", ["x" * 200_000, "".join(map(str, range(35_000)))])

@@ -32,7 +32,7 @@ async def test_a_cancelled_caller_leaves_the_statement_to_end(db: Database) -> N
     epochs = await own_all(db)
 
     async def complete(at: int) -> None:
-        claim = await claims.claim(db, "node-a", [rows[at]], epochs, 0, rows[at].next_run_at)
+        claim = await claims.claim(db, "node-a", [rows[at]], epochs, rows[at].next_run_at)
         await claims.complete(db, [ended(task) for task in claim.tasks], rows[at].next_run_at)
 
     for at in range(len(rows)):

@@ -84,10 +84,3 @@ async def test_keys_are_forgotten_when_their_time_is_over(db: Database) -> None:
     assert len(await query(db, "select from idempotency_keys")) == 1
     await upkeep.expire_keys(db, NOW)
     assert await query(db, "select from idempotency_keys") == []
-
-
-async def test_tokens_jump_with_each_timeline(db: Database) -> None:
-    first = await upkeep.server_time(db)
-    assert (first.token_base, first.read_only) == ((first.timeline - 1) << 40, False)
-    promoted = first._replace(timeline=first.timeline + 1)
-    assert promoted.token_base - first.token_base == 1 << 40

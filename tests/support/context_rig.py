@@ -30,7 +30,7 @@ async def open_context(
     try:
         async with opened(database_url) as db:
             sent = clock.monotonic()
-            clock.observe(sent, clock.monotonic(), to_us((await upkeep.server_time(db)).now))
+            clock.observe(sent, clock.monotonic(), to_us(await upkeep.server_time(db)))
             yield Context(
                 node_id=ME,
                 options=replace(Options(), **options),

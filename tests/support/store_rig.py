@@ -57,7 +57,7 @@ async def own_all(db: Database, owner: str = ME) -> dict[int, int]:
 async def claimed(db: Database, count: int = 1, **changes: Any) -> list[Claimed]:
     """Tasks that `ME` has just claimed, in the order of their submission."""
     rows = await submit(db, count, **changes)
-    claim = await claims.claim(db, ME, rows, await own_all(db), 0, NOW)
+    claim = await claims.claim(db, ME, rows, await own_all(db), NOW)
     by_id = {task.id: task for task in claim.tasks}
     return [by_id[row.id] for row in rows]
 
