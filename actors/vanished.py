@@ -4,19 +4,30 @@ A worker's report and the removal of its entry are one step, and a node removes 
 it is recorded. So if an entry is absent, and later every report that was added up to that moment
 has been recorded, and the row still runs under the same token, then nobody has it: it is published
 again, under that token.
+
+Unless its start was confirmed: no second worker would be granted it. If Redis lost its data, whoever
+began it may still report, so it is `lost` only when its timeout is over.
 """
 
 import logging
+from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
 from duly.actors.context import Context
+from duly.actors.messages import Outcomes
+from duly.actors.runtime import Reply
 from duly.storage import claims
+from duly.storage import tasks as stored
+from duly.storage.claims import Claimed, Ended
 from duly.storage.slots import RunningRow
+from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.reaper")
 
 _PAGE = 200
+_TIMEOUT_SLACK_S = 5.0
+_ANSWER_S = 30.0
 
 
 class _Absent(NamedTuple):
@@ -59,6 +70,7 @@ class Vanished:
         count = 0
         for at in range(0, len(pairs), _PAGE):
             tasks = await claims.running(self._context.db, pairs[at : at + _PAGE])
+            tasks = await self._without_begun(tasks)
             if tasks:
                 await self._context.streams.publish(queue, tasks)
                 count += len(tasks)
@@ -67,6 +79,28 @@ class Vanished:
         if count:
             log.warning("published %d tasks of %s again: they were in no stream", count, queue)
         return count
+
+    async def _without_begun(self, tasks: list[Claimed]) -> list[Claimed]:
+        """Those that may start; ends those whose confirmed start was too long ago."""
+        confirmed = [task.id for task in tasks if task.on_lost == "fail"]
+        if not confirmed:
+            return tasks
+        now = from_us(self._context.clock.now_us())
+        rows = await stored.get(self._context.db, confirmed)
+        begun = {one.id for one in rows.values() if one.started_at is not None}
+        lost = [
+            Ended(
+                row.id, row.version, "lost", row.worker, row.started_at, now, error='"lost"'
+            )
+            for row in rows.values()
+            if row.started_at is not None and row.status == "running"
+            and now - row.started_at > timedelta(seconds=row.timeout + _TIMEOUT_SLACK_S)
+        ]  # fmt: skip
+        if lost:
+            reply: Reply[list[bool]] = Reply()
+            await self._context.boxes.recorder.send(Outcomes(lost, reply))
+            self._context.vitals.lost += sum(await reply.wait(_ANSWER_S))
+        return [task for task in tasks if task.id not in begun]
 
 
 def _id(entry_id: bytes) -> tuple[int, int]:

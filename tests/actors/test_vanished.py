@@ -1,5 +1,6 @@
 """What counts as vanished: absent, and no report that might explain it is left unrecorded."""
 
+import asyncio
 from datetime import timedelta
 from uuid import UUID
 
@@ -8,9 +9,10 @@ from store_rig import NOW, claimed, own_all, query
 
 from duly.actors.context import Context
 from duly.actors.vanished import Vanished
-from duly.storage import keys
+from duly.storage import claims, keys
 from duly.storage.claims import Claimed
 from duly.storage.slots import RunningRow
+from duly.wheel.durations import from_us
 
 Q = "default"
 
@@ -112,3 +114,38 @@ async def test_c33_a_queue_with_something_absent_is_made_known_to_every_recorder
     await context.streams._command("SREM", keys.QUEUES, Q)
     await vanished.note(Q, [row])
     assert await context.streams.known_queues() == {Q}
+
+
+async def begun(context: Context, ago_s: float) -> RunningRow:
+    """A task of `on_lost = fail` whose start was granted so long ago."""
+    await own_all(context.db)
+    (task,) = await claimed(context.db, on_lost="fail", timeout=60.0)
+    at = from_us(context.clock.now_us() - round(ago_s * 1e6))
+    assert await claims.start(context.db, task.id, task.token, "start-1", "w1", at)
+    return RunningRow(task.id, task.token, Q, NOW, 60.0, "node-a")
+
+
+async def test_what_began_by_a_confirmed_start_may_still_report(
+    context: Context, vanished: Vanished
+) -> None:
+    row = await begun(context, ago_s=1.0)
+    for _ in range(4):
+        await vanished.note(Q, [row])
+        assert await vanished.republish(Q) == 0
+    assert context.boxes.recorder.depth == 0
+
+
+async def test_what_began_by_a_confirmed_start_is_lost_after_its_timeout(
+    context: Context, vanished: Vanished
+) -> None:
+    row = await begun(context, ago_s=66.0)
+    await vanished.note(Q, [row])
+    await vanished.note(Q, [row])
+    republishing = asyncio.ensure_future(vanished.republish(Q))
+    message = await context.boxes.recorder.receive()
+    ended = [(one.id, one.token, one.outcome, one.worker) for one in message.ended]
+    assert ended == [(row.id, row.version, "lost", "w1")]
+    message.reply.set([True])
+    assert await republishing == 0
+    assert await in_stream(context) == 0
+    assert context.vitals.lost == 1
