@@ -147,11 +147,10 @@ class Changed(NamedTuple):
 
 
 class Cancelled(NamedTuple):
-    """A cancelled task: if it ran, the worker that holds `token` is to be told."""
+    """A cancelled task, and the token before it (0: never claimed, never changed)."""
 
     row: TaskRow
     token: int
-    was_running: bool
 
 
 class Rejected(Exception):  # noqa: N818 - rolls a transaction back, never seen by users
@@ -236,8 +235,8 @@ async def cancel(db: Database, task_id: UUID, now: datetime) -> Cancelled | None
     rows = await db.fetch("cancel", task_id, now)
     if not rows:
         return None
-    *row, token, was_running = rows[0]
-    return Cancelled(TaskRow(*row), token, was_running)
+    *row, token = rows[0]
+    return Cancelled(TaskRow(*row), token)
 
 
 async def patch(

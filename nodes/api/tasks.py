@@ -100,11 +100,13 @@ class TaskHandlers:
         done = await tasks.cancel(self._db, task_id, self._now())
         if done is None:
             raise _refusal("only an unfinished task can be cancelled", await self._find(task_id))
-        if done.was_running:
-            await self._tell_worker(done)
+        # Pending again after an attempt, that attempt's entry may not be cleaned up yet, or a worker
+        # that was given up may come back with it. What was never claimed is nowhere.
+        if done.token > 0:
+            await self._fence_off(done)
         return answers.task(done.row)
 
-    async def _tell_worker(self, done: tasks.Cancelled) -> None:
+    async def _fence_off(self, done: tasks.Cancelled) -> None:
         streams, row = self._context.streams, done.row
         try:
             holder = await streams.supersede(row.queue, row.id, row.version)

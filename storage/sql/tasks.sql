@@ -121,7 +121,7 @@ select m.id, m.type, m.queue, m.payload, m.status, m.paused, null::timestamptz a
        m.occurrence, m.slot, m.owner, m.version, m.retry_count, m.max_retries, m.backoff, m.timeout,
        m.schedule, m.overrun, m.misfire_grace, m.on_lost, m.priority, m.idempotency_key, m.tags,
        m.created_at, m.updated_at, m.started_at, m.finished_at, m.worker, m.result, m.error,
-       g.version as token, g.status = 'running' as was_running
+       g.version as token
 from moved m cross join gone g;
 
 -- name: patch

@@ -143,6 +143,23 @@ async def test_c29_cancelled_while_a_worker_has_it(
     assert await outcomes(node, task_id) == ["cancelled"]
 
 
+async def test_c29_cancelled_between_two_attempts_whose_first_is_still_held(
+    node: RunningNode, hand: HandWorker
+) -> None:
+    """The attempt was recorded as lost; its worker wakes up before the entry was taken out."""
+    task_id = (await node.client.submit("t")).id
+    taken = await hand.take()
+    await query(
+        node.context.db,
+        "update tasks set status = 'pending', owner = null, retry_count = 1, "
+        "next_run_at = next_run_at + interval '1 hour' where id = $1",
+        task_id,
+    )
+    assert await hand.may_begin(taken)
+    assert (await node.client.cancel(task_id)).status == "cancelled"
+    assert not await hand.may_begin(taken)
+
+
 async def test_c29_a_result_that_was_first_stays(node: RunningNode, hand: HandWorker) -> None:
     task_id = (await node.client.submit("t")).id
     await hand.report(await hand.take())
