@@ -7,6 +7,7 @@ from duly.actors.messages import (
     Outcomes,
     PrefetcherMessage,
     ReaperMessage,
+    Refused,
     Submit,
     TickerMessage,
 )
@@ -51,6 +52,7 @@ class Boxes:
     )
     recorder: Mailbox[Outcomes] = field(default_factory=lambda: Mailbox("recorder", 200))
     reaper: Mailbox[ReaperMessage] = field(default_factory=lambda: Mailbox("reaper", 8))
+    leases: Mailbox[Refused] = field(default_factory=lambda: Mailbox("leases", 1))
 
 
 @dataclass

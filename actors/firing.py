@@ -12,7 +12,7 @@ from uuid import UUID
 import anyio
 
 from duly.actors.context import Context
-from duly.actors.messages import Ownership
+from duly.actors.messages import Ownership, Refused
 from duly.actors.patience import Patience
 from duly.storage import claims
 from duly.storage.claims import Claimed
@@ -25,7 +25,7 @@ from duly.wheel.durations import from_us
 log = logging.getLogger("duly.dispatcher")
 
 
-_REFUSED_S = 0.1  # an Ownership that says which slots are gone comes within a second
+_REFUSED_S = 0.1  # by then an Ownership should have come that says which slots are gone
 
 
 class Fired(NamedTuple):
@@ -96,6 +96,7 @@ class Firing:
         context.vitals.claimed += len(claim.tasks)
         if not claim.owned:
             log.warning("a claim was refused: slots have a new owner")
+            context.boxes.leases.offer(Refused())
             await anyio.sleep(_REFUSED_S)
             return [], rows
         if len(claim.tasks) < len(rows):

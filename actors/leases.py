@@ -4,23 +4,25 @@ Which slots should be its own follows from the set of live nodes alone (assignme
 gives up what is no longer its own, then takes what is free of what is.
 
 A slot is acted on only while its lease is surely valid by this process's monotonic clock: counted
-from before the request was sent, less drift, less a safety margin. What is lost is given up at
-once; what was refused is not tried again before the next round.
+from before the request was sent, less drift, less a safety margin. Renewals have a loop of their own,
+which nothing else holds up. What is lost is given up at once, and taken anew with a higher epoch.
 """
 
 import logging
 import os
 import socket
-from typing import NoReturn
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import anyio
 import msgspec
 
 from duly.actors.assignment import assign
 from duly.actors.context import Context
-from duly.actors.messages import Ownership
+from duly.actors.messages import Ownership, Refused
 from duly.actors.patience import Patience
-from duly.actors.runtime import Actor, Mailbox
+from duly.actors.runtime import Actor, MailboxClosedError
+from duly.actors.takeover import MARGIN_S, TakeOver
 from duly.storage import slots
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE
@@ -28,51 +30,80 @@ from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.leases")
 
-_MARGIN_S = 0.5
 _SILENCE_S = 10.0
+_LET_GO_S = 0.3
+_TELL_S = 0.2
+_NO_MAJORITY = "no majority of the lease servers answers"
 
 
-class LeaseActor(Actor[NoReturn]):
-    """Renews, takes what is free, and tells the others."""
+class _Lease(NamedTuple):
+    """Of one slot; `until` by the monotonic clock."""
+
+    epoch: int
+    until: float
+
+
+class LeaseActor(Actor[Refused]):
+    """Renews, takes what is free, and tells the others.
+
+    The last of the node's actors to start and so the first to stop: others own the slots before
+    this node has finished what is under way.
+    """
 
     name = "leases"
 
     def __init__(self, context: Context) -> None:
-        super().__init__(Mailbox("leases", 1))
+        super().__init__(context.boxes.leases)
         self._context = context
         self._servers = context.lease_servers
-        self._epochs: dict[int, int] = {}
-        self._valid_until = 0.0
+        self._held: dict[int, _Lease] = {}
+        self._mine: frozenset[int] = frozenset()
+        self._doubted = False
+        self._look_now = anyio.Event()
+        self._take_over = TakeOver(context, self._gained)
+        self._members = Patience("registering in Redis", log)
+        self._redis = Patience("renewing leases", log)
+        self._postgres = Patience("letting slots go in PostgreSQL", log)
         started_at = from_us(context.clock.now_us())
         self._info = msgspec.json.encode(
             {"host": socket.gethostname(), "pid": os.getpid(), "started_at": started_at}
         )
-        self._look_now = anyio.Event()
-        self._mine: frozenset[int] = frozenset()
-        self._members = Patience("registering in Redis", log)
-        self._redis = Patience("renewing leases", log)
-        self._postgres = Patience("raising slot epochs", log)
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._hear)
-            try:
-                while not self.stopping.is_set():
-                    self._look_now = anyio.Event()
-                    await self._round()
-                    await self._wait()
-            finally:
-                self._context.vitals.owned_slots = 0
+            for loop in (self._hear_changes, self._hear_refusals, self._keep_renewing):
+                tasks.start_soon(loop)
+            tasks.start_soon(self._keep_looking)
+            await self.stopping.wait()
             tasks.cancel_scope.cancel()
 
-    async def _wait(self) -> None:
-        """Until the next renewal is due, or slots have become free, or the stop."""
-        with anyio.move_on_after(self._context.options.lease_renew_s):
-            async with anyio.create_task_group() as waiting:
-                for event in (self.stopping, self._look_now):
-                    waiting.start_soon(_cancel_after, event, waiting.cancel_scope)
+    async def stopped(self) -> None:
+        """Hand over: whoever is left takes these slots at once."""
+        owned = len(self._held)
+        self._held = {}
+        await self._tell()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._leave)
+            # Also of what was being taken when the stop came.
+            tasks.start_soon(self._let_go, list(range(slots.SLOTS)))
+        await self._announce()
+        log.info("handed over %d slots", owned)
 
-    async def _hear(self) -> None:
+    # The loops
+
+    async def _keep_looking(self) -> None:
+        while True:
+            self._look_now = anyio.Event()
+            await self._look()
+            with anyio.move_on_after(self._context.options.lease_renew_s):
+                await self._look_now.wait()
+
+    async def _keep_renewing(self) -> None:
+        while True:
+            await anyio.sleep(self._context.options.lease_renew_s)
+            await self._renew()
+
+    async def _hear_changes(self) -> None:
         """Look around at once when another node gave slots up."""
         patience = Patience("listening for free slots", log)
         while True:
@@ -85,14 +116,133 @@ class LeaseActor(Actor[NoReturn]):
             except TROUBLE as error:
                 await anyio.sleep(patience.failed(error))
 
-    async def stopped(self) -> None:
-        """Hand over: the others have stopped acting on these slots."""
+    async def _hear_refusals(self) -> None:
+        """Look at once which slots are ours when PostgreSQL refused a claim."""
+        while True:
+            try:
+                await self.mailbox.receive()
+            except MailboxClosedError:
+                return
+            self._doubted = True
+            self._look_now.set()
+            self.mailbox.handled()
+
+    # Renewing
+
+    async def _renew(self) -> None:
+        asked = self._held
+        if asked:
+            sent = self._context.clock.monotonic()
+            answer = await self._servers.renew(sorted(asked))
+            if self._note_answers(answer.servers_answered):
+                # Slots may have been given up or gained since the question.
+                same = {
+                    s for s in asked if s in self._held and self._held[s].epoch == asked[s].epoch
+                }
+                until = sent + answer.valid_s - MARGIN_S
+                renewed = {s: asked[s]._replace(until=until) for s in same & answer.slots}
+                self._held = {**self._held, **renewed}
+                await self._lose(sorted(same - answer.slots))
+        await self._tell()
+
+    async def _lose(self, lost: list[int]) -> None:
+        if lost:
+            log.warning("lost %d slots", len(lost))
+            self._drop(lost)
+            await self._tell()
+            await self._servers.release(lost)  # what a minority still keeps for us
+            self._look_now.set()
+
+    def _note_answers(self, servers: int) -> bool:
+        """Whether a majority answered. If not, nothing is lost before its time is over."""
+        if servers < self._servers.majority:
+            self._redis.failed(TimeoutError(_NO_MAJORITY))
+            self._context.vitals.redis_error = _NO_MAJORITY
+            return False
+        self._redis.worked()
+        self._context.vitals.redis_error = None
+        return True
+
+    # Looking around
+
+    async def _look(self) -> None:
+        await self._beat()
+        if self._doubted:
+            await self._verify()
+        surplus = self._held.keys() - self._mine
+        if surplus:
+            await self._give_up(surplus)
+        wanted = sorted(self._mine - self._held.keys())
+        if wanted:
+            answered = await self._take_over.take(wanted)
+            if answered is not None:
+                self._note_answers(answered)
+        await self._tell()
+
+    async def _beat(self) -> None:
+        """Show that this node lives, and learn which slots should be its own."""
+        try:
+            live = await self._context.members.beat(self._info)
+        except TROUBLE as error:
+            self._members.failed(error)
+            return  # without Redis nothing changes
+        after_trouble = self._members.failing
+        self._members.worked()
+        if after_trouble and self._mine:
+            return  # others have not been able to beat either: not gone yet
+        owners = assign(slots.SLOTS, live)
+        self._mine = frozenset(s for s, node in owners.items() if node == self._context.node_id)
+
+    async def _verify(self) -> None:
+        """Drop what PostgreSQL says is no longer ours, though the lease may be: taken anew below."""
+        try:
+            states = await slots.states(self._context.db, list(self._held))
+        except StoreUnavailableError as error:
+            self._postgres.failed(error)
+            return
+        self._doubted = False
+        wrong = {
+            s for s, state in states.items() if s in self._held and self._stale(s, state.epoch)
+        }
+        if wrong:
+            log.warning("%d slots have a new owner", len(wrong))
+            self._drop(wrong)
+            await self._tell()
+
+    def _stale(self, slot: int, epoch: int) -> bool:
+        return self._held[slot].epoch < epoch
+
+    async def _give_up(self, surplus: Iterable[int]) -> None:
+        given = sorted(surplus)
+        self._drop(given)
+        await self._tell()  # before the release: nobody here acts on them any more
+        await self._let_go(given)
+        await self._announce()
+        log.info("gave up %d slots, owning %d", len(given), len(self._held))
+
+    def _gained(self, epochs: dict[int, int], until: float) -> None:
+        self._held = {**self._held, **{s: _Lease(epoch, until) for s, epoch in epochs.items()}}
+        self._offer()
+        log.info("took %d slots, owning %d", len(epochs), len(self._held))
+
+    def _drop(self, given: Iterable[int]) -> None:
+        self._held = {s: lease for s, lease in self._held.items() if s not in given}
+
+    async def _let_go(self, given: list[int]) -> None:
+        """In PostgreSQL first, as long as that is quick: then the next owner can be sure."""
+        with anyio.move_on_after(_LET_GO_S):
+            try:
+                await slots.let_go(self._context.db, given, self._context.node_id)
+                self._postgres.worked()
+            except StoreUnavailableError as error:
+                self._postgres.failed(error)
+        await self._servers.release(given)
+
+    async def _leave(self) -> None:
         try:
             await self._context.members.leave()
         except TROUBLE as error:
             log.info("cannot withdraw from Redis: %s", error)  # the TTL does it
-        await self._servers.release(list(range(slots.SLOTS)))
-        await self._announce()
 
     async def _announce(self) -> None:
         try:
@@ -100,96 +250,24 @@ class LeaseActor(Actor[NoReturn]):
         except TROUBLE as error:
             log.info("cannot announce free slots: %s", error)  # the others look by themselves
 
-    async def _round(self) -> None:
-        await self._look_around()
-        await self._give_up()
-        await self._renew()
-        await self._take()
-        vitals = self._context.vitals
-        if self._epochs and self._context.clock.monotonic() >= self._valid_until:
-            self._epochs = {}
-        vitals.owned_slots, vitals.lease_valid_until = len(self._epochs), self._valid_until
-        await self._tell()
-
-    async def _look_around(self) -> None:
-        """Beat, and learn which slots should be this node's. Without Redis nothing changes."""
-        try:
-            live = await self._context.members.beat(self._info)
-        except TROUBLE as error:
-            self._members.failed(error)
-            return
-        self._members.worked()
-        owners = assign(slots.SLOTS, live)
-        self._mine = frozenset(s for s, node in owners.items() if node == self._context.node_id)
-
-    async def _give_up(self) -> None:
-        surplus = sorted(set(self._epochs) - self._mine)
-        if surplus:
-            self._epochs = {s: e for s, e in self._epochs.items() if s in self._mine}
-            await self._tell()  # before the release: nobody here acts on them any more
-            await self._servers.release(surplus)
-            await self._announce()
-            log.info("gave up %d slots, owning %d", len(surplus), len(self._epochs))
-
-    async def _renew(self) -> None:
-        if not self._epochs:
-            return
-        sent = self._context.clock.monotonic()
-        held = await self._servers.renew(sorted(self._epochs))
-        if held.servers_answered < self._servers.majority:
-            # Nothing is lost yet: the leases live on until their time is over.
-            self._redis.failed(TimeoutError("no majority of the lease servers answers"))
-            self._context.vitals.redis_error = "no majority of the lease servers answers"
-            return
-        self._redis.worked()
-        self._context.vitals.redis_error = None
-        lost = set(self._epochs) - held.slots
-        if lost:
-            log.warning("lost %d slots", len(lost))
-            self._epochs = {s: e for s, e in self._epochs.items() if s in held.slots}
-        self._valid_until = sent + held.valid_s - _MARGIN_S
-
-    async def _take(self) -> None:
-        wanted = sorted(self._mine - set(self._epochs))
-        if not wanted:
-            return
-        sent = self._context.clock.monotonic()
-        held = await self._servers.take(wanted)
-        if held.servers_answered < self._servers.majority:
-            self._redis.failed(TimeoutError("no majority of the lease servers answers"))
-            self._context.vitals.redis_error = "no majority of the lease servers answers"
-            return
-        self._redis.worked()
-        self._context.vitals.redis_error = None
-        if not held.slots:
-            return
-        try:
-            now = from_us(self._context.clock.now_us())
-            epochs = await slots.take(
-                self._context.db, sorted(held.slots), self._context.node_id, now
-            )
-        except StoreUnavailableError as error:
-            self._postgres.failed(error)
-            await self._servers.release(sorted(held.slots))
-            return
-        self._postgres.worked()
-        valid_until = sent + held.valid_s - _MARGIN_S
-        if self._context.clock.monotonic() >= valid_until:
-            # Slower than the lease's own life: not to be used.
-            await self._servers.release(sorted(held.slots))
-            return
-        self._valid_until = min(self._valid_until, valid_until) if self._epochs else valid_until
-        self._epochs.update(epochs)
-        log.info("took %d slots, owning %d", len(epochs), len(self._epochs))
+    # Telling
 
     async def _tell(self) -> None:
-        boxes = self._context.boxes
-        ownership = Ownership(dict(self._epochs), self._valid_until)
-        # Newest wins and comes again each second: a full mailbox may miss one, not wait for room.
-        for box in (boxes.ticker, boxes.dispatcher, boxes.prefetcher, boxes.reaper):
+        """Newest wins and comes again with each renewal; only the dispatcher must not miss one."""
+        ownership, missed = self._offer()
+        if missed:
+            with anyio.move_on_after(_TELL_S):
+                await self._context.boxes.dispatcher.send(ownership)
+
+    def _offer(self) -> tuple[Ownership, bool]:
+        """Tell everyone who has room; answers whether the dispatcher had none."""
+        now = self._context.clock.monotonic()
+        self._held = {s: lease for s, lease in self._held.items() if lease.until > now}
+        epochs = {slot: lease.epoch for slot, lease in self._held.items()}
+        until = min((lease.until for lease in self._held.values()), default=0.0)
+        vitals, boxes = self._context.vitals, self._context.boxes
+        vitals.owned_slots, vitals.lease_valid_until = len(epochs), until
+        ownership = Ownership(epochs, until)
+        for box in (boxes.ticker, boxes.prefetcher, boxes.reaper):
             box.offer(ownership)
-
-
-async def _cancel_after(event: anyio.Event, scope: anyio.CancelScope) -> None:
-    await event.wait()
-    scope.cancel()
+        return ownership, not boxes.dispatcher.offer(ownership)

@@ -26,6 +26,10 @@ class Ownership(NamedTuple):
     valid_until: float
 
 
+class Refused(NamedTuple):
+    """dispatcher -> leases: PostgreSQL knows another owner of one of these slots."""
+
+
 class Schedule(NamedTuple):
     """prefetcher, listener, submitter, recorder, api -> ticker: fire these when due.
 

@@ -23,19 +23,23 @@ from duly.nodes.settings import Settings
 from duly.storage.database import Database
 from duly.storage.leases import LeaseServers
 from duly.storage.members import Members
+from duly.storage.slots import session_name
 from duly.storage.streams import Streams
 from duly.wheel.clock import ClusterClock
 
 _LEASE_TIMEOUT_SHARE = 0.1  # of the TTL: a lease server that swallows packets costs little
+_MEMBERS_TIMEOUT_SHARE = 0.25  # of the TTL: a beat that hangs is followed by another in time
 
 
 def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor:
-    """Each actor builds on those above it; one that crashes takes those below along."""
+    """Each actor builds on those above it; one that crashes takes those below along.
+
+    So the leases, which tell all others what to act on, begin anew whichever of them crashed.
+    """
     boxes = context.boxes
     children = [
         Child("clock", lambda: ClockActor(context)),
         Child("upkeep", lambda: Upkeep(context)),
-        Child("leases", lambda: LeaseActor(context)),
         Child("ticker", lambda: Ticker(context), boxes.ticker),
         Child("dispatcher", lambda: Dispatcher(context), boxes.dispatcher),
         Child("prefetcher", lambda: Prefetcher(context), boxes.prefetcher),
@@ -44,6 +48,8 @@ def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor
         Child("reaper", lambda: Reaper(context), boxes.reaper),
         Child("submitter", lambda: Submitter(context), boxes.submitter),
         Child("api", lambda: ApiServer(context, settings, announce)),
+        # The first to stop: a request that takes its time does not hold up the hand-over.
+        Child("leases", lambda: LeaseActor(context), boxes.leases),
     ]
     return Supervisor(
         "node",
@@ -67,7 +73,7 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
         for size in (settings.db_core_pool_size, settings.db_pool_size):
             database = Database(
                 settings.database_url,
-                application=f"duly {node_id}"[:63],
+                application=session_name(node_id),
                 pool_size=size,
                 statement_timeout_s=settings.db_statement_timeout_s,
             )
@@ -84,7 +90,10 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
         )
         stack.push_async_callback(lease_servers.close)
         members = Members(
-            settings.redis_url, node_id, settings.lease_ttl_s, settings.redis_timeout_s
+            settings.redis_url,
+            node_id,
+            settings.lease_ttl_s,
+            min(settings.redis_timeout_s, settings.lease_ttl_s * _MEMBERS_TIMEOUT_SHARE),
         )
         stack.push_async_callback(members.close)
         yield Context(

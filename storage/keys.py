@@ -63,11 +63,14 @@ def lease(slot: int) -> str:
     return f"duly:lease:{slot}"
 
 
+LEASE_SINCE = "duly:lease:since"
+"""On each lease server: its run id, and since when this run has kept its data, ms on its own clock."""
+
 NODES_SEEN = "duly:{nodes}:seen"
 """Sorted set node id -> when it last beat, ms on Redis's clock."""
 
 NODES_BEATS = "duly:{nodes}:beats"
-"""Hash node id -> how often it has beaten since it registered."""
+"""Hash node id -> how often it has beaten since its process began."""
 
 NODES_CHANGED = "duly:{nodes}:changed"
 """Pub/sub channel: slots became free, look around now. May get lost: the next round looks anyway."""

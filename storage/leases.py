@@ -4,10 +4,14 @@ After "Distributed Locks with Redis" (the Redis documentation): a random value p
 to take, compare and extend to renew, compare and delete to release, all servers asked at once, and
 valid for TTL − elapsed − drift from *before* the request was sent. A lease is only a failure
 detector here: what decides is the epoch in PostgreSQL.
+
+A server that restarted or was emptied may have forgotten leases that are still held, so it does not
+count for new ones before a TTL is over ("delayed restart" in the same page). Such a *young* server
+is of use all the same to whoever knows from PostgreSQL that no other node can hold the slot.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
@@ -20,11 +24,15 @@ _DRIFT_S = 0.002
 
 
 class Held(NamedTuple):
-    """Slots held by a majority, for `valid_s` seconds from before the request was sent."""
+    """Slots held by a majority, for `valid_s` seconds from before the request was sent.
+
+    `young`: those of `slots` that it took young servers to get a majority for.
+    """
 
     slots: frozenset[int]
     valid_s: float
     servers_answered: int
+    young: frozenset[int] = frozenset()
 
 
 class LeaseServers:
@@ -41,51 +49,56 @@ class LeaseServers:
         self._scripts = [Scripts(client, timeout_s) for client in self._clients]
         self.majority = len(urls) // 2 + 1
 
-    async def take(self, slots: Sequence[int]) -> Held:
-        """Take those of `slots` that are free; a minority's worth is released at once."""
-        held, answers = await self._ask("lease_take", slots)
-        partial = [s for s in slots if any(s in a for a in answers) and s not in held.slots]
+    async def take(self, slots: Sequence[int], early: Collection[int] = ()) -> Held:
+        """Take those of `slots` that are free; a minority's worth is released at once.
+
+        `early`: those that young servers may grant too.
+        """
+        held, granted = await self._hold({s: "early" if s in early else "take" for s in slots})
+        partial = sorted(granted - held.slots)
         if partial:
             await self.release(partial)
         return held
 
     async def renew(self, slots: Sequence[int]) -> Held:
         """Renew those of `slots` that are still held."""
-        held, _ = await self._ask("lease_renew", slots)
+        held, _ = await self._hold(dict.fromkeys(slots, "renew"))
         return held
 
     async def release(self, slots: Sequence[int]) -> None:
         """Let go, as far as the servers can be reached; the rest runs out by itself."""
         if slots:
-            await self._everywhere("lease_release", slots, [self.holder])
+            names = [keys.lease(slot) for slot in slots]
+            await self._everywhere("lease_release", names, [self.holder])
 
     async def close(self) -> None:
         """Close the connections."""
         for client in self._clients:
             await client.aclose()
 
-    async def _ask(self, script: str, slots: Sequence[int]) -> tuple[Held, list[frozenset[int]]]:
-        replies = await self._everywhere(script, slots, [self.holder, round(self.ttl_s * 1000)])
-        answers = [
-            frozenset(slot for slot, yes in zip(slots, reply, strict=True) if yes)
-            for reply in replies
-            if reply is not None
-        ]
-        held = frozenset(s for s in slots if sum(s in a for a in answers) >= self.majority)
+    async def _hold(self, wishes: dict[int, str]) -> tuple[Held, frozenset[int]]:
+        """What a majority grants of `wishes` (slot -> how), and what any server does."""
+        names = [keys.LEASE_SINCE, *(keys.lease(slot) for slot in wishes)]
+        args = [self.holder, round(self.ttl_s * 1000), *wishes.values()]
+        replies = await self._everywhere("lease_hold", names, args)
+        answers = [reply for reply in replies if _one_each(reply, len(wishes))]
+        grants = {
+            slot: [said for said in column if said]
+            for slot, column in zip(wishes, zip(*answers, strict=True), strict=False)
+        }
+        held = frozenset(s for s, said in grants.items() if len(said) >= self.majority)
+        young = frozenset(s for s in held if grants[s].count(1) < self.majority)
         valid_s = self.ttl_s * (1 - _DRIFT_SHARE) - _DRIFT_S
-        return Held(held, valid_s, len(answers)), answers
+        granted = frozenset(slot for slot, said in grants.items() if said)
+        return Held(held, valid_s, len(answers), young), granted
 
-    async def _everywhere(self, script: str, slots: Sequence[int], args: list[Any]) -> list[Any]:
-        names = [keys.lease(slot) for slot in slots]
-
+    async def _everywhere(self, script: str, names: list[str], args: list[Any]) -> list[Any]:
         async def one(scripts: Scripts) -> Any:
             try:
-                answer = await scripts.run(script, names, args)
+                return await scripts.run(script, names, args)
             # Not granted by this server; the majority decides. ValueError: it does not talk Redis.
             except (*TROUBLE, ValueError):
                 return None
-            shaped = script == "lease_release" or _one_each(answer, len(names))
-            return answer if shaped else None
 
         return list(await asyncio.gather(*(one(scripts) for scripts in self._scripts)))
 

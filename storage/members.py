@@ -2,14 +2,15 @@
 
 A process registers under an identity of its own at every start, so a restarted node is a new one.
 A node lives on for its TTL after its last beat: a late heartbeat changes nothing. A newcomer counts
-from its second beat on, so that a process that dies at once moves no slot.
+from its second beat on, so that a process that dies at once moves no slot. Each counts its own
+beats: when Redis has lost its data, a node that was established is so again with its next beat.
 """
 
 from contextlib import AbstractAsyncContextManager
 
 from duly.storage import keys
 from duly.storage.channel import NextMessage, subscribed
-from duly.storage.redis import Scripts, call, connect
+from duly.storage.redis import Scripts, Word, call, connect
 
 _ESTABLISHED_BEATS = 2
 
@@ -21,13 +22,16 @@ class Members:
         self._node_id = node_id
         self._ttl_ms = round(ttl_s * 1000)
         self._timeout_s = timeout_s
+        self._beats = 0
         self._client = connect(url, name=f"duly-{node_id}-member")
         self._scripts = Scripts(self._client, timeout_s)
 
     async def beat(self, info: bytes) -> frozenset[str]:
         """Show that this node lives, and answer which do. If none is established, all count."""
         names = [keys.NODES_SEEN, keys.NODES_BEATS, keys.NODES_INFO]
-        rows = await self._scripts.run("beat", names, [self._node_id, info, self._ttl_ms])
+        words: list[Word] = [self._node_id, info, self._ttl_ms, self._beats + 1]
+        rows = await self._scripts.run("beat", names, words)
+        self._beats += 1
         beats = {name.decode(): count for name, count in rows}
         established = {name for name, count in beats.items() if count >= _ESTABLISHED_BEATS}
         return frozenset(established or beats)

@@ -40,10 +40,60 @@ class RunningRow(NamedTuple):
     owner: str
 
 
-async def take(db: Database, slots: Sequence[int], owner: str, now: datetime) -> dict[int, int]:
-    """Raise the epochs of `slots` for their new owner; answers slot -> epoch."""
-    rows = await db.fetch("take_slots", list(slots), owner, now)
-    return {row["slot"]: row["epoch"] for row in rows}
+class Taken(NamedTuple):
+    """What became of a take-over: slot -> epoch of those taken; the others by why not.
+
+    `busy`: slot -> old owner, where a statement of that owner holds the row just now.
+    """
+
+    epochs: dict[int, int]
+    busy: dict[int, str | None]
+
+
+class SlotState(NamedTuple):
+    """Who owns a slot by what PostgreSQL knows; None: nobody since it was let go."""
+
+    owner: str | None
+    epoch: int
+
+
+async def take(
+    db: Database, slots: Sequence[int], owner: str, now: datetime, unless_others: Sequence[int] = ()
+) -> Taken:
+    """Raise the epochs of `slots` for their new owner.
+
+    Of `unless_others` (some of `slots`) only where the last owner is `owner`, or nobody.
+    """
+    rows = await db.fetch("take_slots", list(slots), owner, now, list(unless_others))
+    guarded = set(unless_others)
+    epochs = {row["slot"]: row["epoch"] for row in rows if row["epoch"] is not None}
+    busy = {
+        row["slot"]: row["owner"]
+        for row in rows
+        if row["epoch"] is None and (row["slot"] not in guarded or row["owner"] in (None, owner))
+    }
+    return Taken(epochs, busy)
+
+
+async def let_go(db: Database, slots: Sequence[int], owner: str) -> None:
+    """Own these slots no longer: whoever gets their leases next need not ask who else has them."""
+    await db.fetch("let_go_slots", list(slots), owner)
+
+
+async def states(db: Database, slots: Sequence[int]) -> dict[int, SlotState]:
+    """Who owns these slots."""
+    rows = await db.fetch("slot_states", list(slots))
+    return {row["slot"]: SlotState(row["owner"], row["epoch"]) for row in rows}
+
+
+def session_name(owner: str) -> str:
+    """What the sessions of a node are called in PostgreSQL (which keeps 63 bytes of a name)."""
+    return f"duly {owner[-58:]}"
+
+
+async def end_sessions(db: Database, owners: Sequence[str], held_s: float) -> int:
+    """End those sessions of these nodes that have locked slots for so long; answers how many."""
+    return len(await db.fetch("end_sessions", [session_name(one) for one in owners], held_s))
 
 
 async def due(

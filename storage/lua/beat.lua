@@ -2,13 +2,13 @@
 --
 -- KEYS[1] last beats (sorted set, Redis's own clock)   KEYS[2] beats so far (hash)
 -- KEYS[3] what each node says of itself (hash)
--- ARGV[1] node id, ARGV[2] its words, ARGV[3] TTL in ms
+-- ARGV[1] node id, ARGV[2] its words, ARGV[3] TTL in ms, ARGV[4] how often it has beaten
 -- Answers for each live node {id, how often it has beaten}.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZADD', KEYS[1], now, ARGV[1])
-redis.call('HINCRBY', KEYS[2], ARGV[1], 1)
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[4])
 redis.call('HSET', KEYS[3], ARGV[1], ARGV[2])
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. (now - ARGV[3]))) do
   redis.call('ZREM', KEYS[1], gone)

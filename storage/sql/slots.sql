@@ -1,12 +1,44 @@
 -- Ownership of slots, and what an owner reads of them.
 
 -- name: take_slots
--- Each take-over raises the epoch: no claim that carries an older one can commit after this. Like
--- tokens, epochs start anew with each timeline: a promotion may have lost the last take-overs.
-update slots set owner = $2, taken_at = $3, epoch = 1 + greatest(epoch,
-    (('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint - 1) << 40)
-where slot in (select slot from slots where slot = any($1::smallint[]) order by slot for update)
-returning slot, epoch;
+-- Each take-over raises the epoch: no claim that carries an older one can commit after this. Of the
+-- slots $4 only those that nobody else has taken since we let them go. It waits for nobody: a slot
+-- whose row a claim of the old owner holds comes back without an epoch. `owner` is the old one.
+-- Like tokens, epochs start anew with each timeline: a promotion may have lost the last take-overs.
+with free as materialized (
+    select slot from slots
+    where slot = any($1::smallint[]) and (slot <> all($4::smallint[]) or owner is null or owner = $2)
+    order by slot for update skip locked
+), taken as (
+    update slots s set owner = $2, taken_at = $3, epoch = 1 + greatest(s.epoch,
+        (('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint - 1) << 40)
+    from free where s.slot = free.slot
+    returning s.slot, s.epoch
+)
+select s.slot, s.owner, taken.epoch
+from slots s left join taken on taken.slot = s.slot where s.slot = any($1::smallint[]);
+
+-- name: let_go_slots
+-- The higher epoch refuses the claims that were still to come.
+update slots set owner = null, epoch = epoch + 1
+where slot in (
+    select slot from slots where slot = any($1::smallint[]) and owner = $2 order by slot for update
+);
+
+-- name: slot_states
+select slot, owner, epoch from slots where slot = any($1::smallint[]);
+
+-- name: end_sessions
+-- End the sessions called any of $1 that have held locks on slots for $2 seconds and more: a paused
+-- process that does not read the answer to its claim would hold them for ever.
+select pg_terminate_backend(a.pid) from pg_stat_activity a
+where a.application_name = any($1::text[]) and a.usename = current_user
+  and a.datname = current_database()
+  and a.xact_start < clock_timestamp() - make_interval(secs => $2)
+  and exists (
+    select from pg_locks l where l.pid = a.pid and l.relation = 'slots'::regclass
+      and l.mode in ('RowShareLock', 'RowExclusiveLock')
+  );
 
 -- name: due
 -- Pending tasks of each slot, after its cursor and before $4, at most $5 a slot. Of the queues $6

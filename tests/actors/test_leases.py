@@ -1,17 +1,23 @@
 """The lease actor with lease servers that answer as the test says, on a real store."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
+import anyio
+import asyncpg
 import pytest
+from store_rig import NOW
+from waiting import wait_for
 
 from duly.actors.context import Context
 from duly.actors.leases import LeaseActor
-from duly.actors.messages import Ownership
+from duly.actors.messages import Ownership, Refused
 from duly.storage import slots
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.leases import Held, LeaseServers
+from duly.storage.members import Members
 
 ALL = frozenset(range(slots.SLOTS))
 TTL_S = 4.0
@@ -26,10 +32,16 @@ class FakeServers:
         self.free = ALL
         self.answering = 3
         self.valid_s = TTL_S
+        self.forgot: frozenset[int] = frozenset()
+        """Free only because servers have lost what they knew of these."""
         self.released: list[int] = []
 
-    async def take(self, wanted: Sequence[int]) -> Held:
-        return self._held(wanted)
+    async def take(self, wanted: Sequence[int], early: Collection[int] = ()) -> Held:
+        held = self._held(wanted)
+        young = held.slots & self.forgot
+        return held._replace(
+            slots=held.slots - young | young & set(early), young=young & set(early)
+        )
 
     async def renew(self, wanted: Sequence[int]) -> Held:
         return self._held(wanted)
@@ -68,9 +80,10 @@ class Rig:
         self.actor = LeaseActor(self.context)
 
     async def round(self) -> Ownership:
-        """One round of the actor; what it told the dispatcher."""
-        await self.actor._round()
-        messages = await self.context.boxes.dispatcher.receive_batch(8)
+        """One renewal and one look; what it told the dispatcher."""
+        await self.actor._renew()
+        await self.actor._look()
+        messages = await self.context.boxes.dispatcher.receive_batch(64)
         self.context.boxes.dispatcher.handled()
         told = messages[-1]
         assert isinstance(told, Ownership)
@@ -80,6 +93,25 @@ class Rig:
 @pytest.fixture
 def rig(context: Context) -> Rig:
     return Rig(context)
+
+
+@asynccontextmanager
+async def another_member(redis_url: str) -> AsyncIterator[None]:
+    """A second node that has registered; it leaves at the end."""
+    members = Members(redis_url, "other", 60, 5)
+    try:
+        await members.beat(b"{}")
+        await members.beat(b"{}")
+        yield
+        await members.leave()
+    finally:
+        await members.close()
+
+
+async def owners(rig: Rig) -> set[str | None]:
+    """Who owns slots by what PostgreSQL knows."""
+    states = await slots.states(rig.context.db, range(slots.SLOTS))
+    return {state.owner for state in states.values()}
 
 
 async def test_it_takes_what_is_free_with_a_higher_epoch(rig: Rig) -> None:
@@ -132,7 +164,7 @@ async def test_c18_nothing_is_owned_while_no_server_answers(rig: Rig) -> None:
 async def test_leases_go_back_when_the_store_cannot_raise_the_epochs(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def gone(*_: object) -> dict[int, int]:
+    async def gone(*_: object) -> slots.Taken:
         raise StoreUnavailableError("gone")
 
     monkeypatch.setattr(slots, "take", gone)
@@ -147,7 +179,7 @@ async def test_leases_that_took_longer_than_their_life_are_not_used(
 ) -> None:
     real = slots.take
 
-    async def slow(db: object, *rest: object) -> dict[int, int]:
+    async def slow(db: object, *rest: object) -> slots.Taken:
         rig.clock.at += TTL_S
         return await real(db, *rest)  # type: ignore[arg-type]  # hands on what it was given
 
@@ -179,3 +211,145 @@ async def test_an_actor_that_restarted_owns_again(rig: Rig) -> None:
     second = await rig.round()
     assert set(second.epochs) == ALL
     assert all(second.epochs[slot] == epoch + 1 for slot, epoch in first.epochs.items())
+
+
+async def test_c21_slots_that_others_owned_wait_until_the_servers_count(rig: Rig) -> None:
+    await slots.take(rig.context.db, [1, 2], "other", NOW)
+    rig.servers.forgot = ALL
+    told = await rig.round()
+    assert set(told.epochs) == ALL - {1, 2}  # a new system need not wait
+    rig.servers.forgot = frozenset()
+    assert set((await rig.round()).epochs) == ALL
+
+
+async def test_c21_a_node_takes_its_own_again_from_servers_that_forgot(rig: Rig) -> None:
+    await rig.round()
+    rig.servers.free = frozenset()
+    await rig.round()
+    rig.servers.free = rig.servers.forgot = ALL
+    assert set((await rig.round()).epochs.values()) == {2}
+
+
+async def test_c21_postgresql_decides_if_another_was_quicker(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.servers.forgot = ALL
+    real = slots.take
+
+    async def overtaken(db: Any, *rest: Any) -> slots.Taken:
+        await real(db, [7], "other", NOW)
+        return await real(db, *rest)
+
+    monkeypatch.setattr(slots, "take", overtaken)
+    assert set((await rig.round()).epochs) == ALL - {7}
+    assert rig.servers.released == [7]
+
+
+async def test_a_refused_claim_makes_it_look_whose_the_slots_are(rig: Rig) -> None:
+    first = await rig.round()
+    # Another's take-over was so slow that our own had come before it; its lease is over, ours is not.
+    await slots.take(rig.context.db, [5], "slow", NOW)
+    assert await rig.round() == first
+    rig.actor._doubted = True
+    told = await rig.round()
+    assert told.epochs == {**first.epochs, 5: 3}
+
+
+async def test_a_refusal_is_heard_at_once(rig: Rig) -> None:
+    rig.clock.at = 0.0
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rig.actor.run)
+        vitals = rig.context.vitals
+        await wait_for(lambda: vitals.owned_slots == slots.SLOTS, 20, "it owns all")
+        await slots.take(rig.context.db, [5], "slow", NOW)
+        rig.context.boxes.leases.offer(Refused())
+
+        async def again() -> bool:
+            return (await slots.states(rig.context.db, [5]))[5].owner == rig.context.node_id
+
+        await wait_for(again, 20, "it owns all again")
+        rig.actor.request_stop()
+
+
+async def test_what_it_gives_up_it_lets_go_in_the_store_too(rig: Rig, redis_url: str) -> None:
+    await rig.round()
+    async with another_member(redis_url):
+        told = await rig.round()
+        assert len(told.epochs) == slots.SLOTS // 2
+        assert sorted(rig.servers.released) == sorted(ALL - set(told.epochs))
+        states = await slots.states(rig.context.db, rig.servers.released)
+        assert {state.owner for state in states.values()} == {None}
+    assert set((await rig.round()).epochs) == ALL
+
+
+async def test_the_first_answer_after_trouble_moves_no_slot(
+    rig: Rig, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> frozenset[str]:
+        raise TimeoutError
+
+    async with another_member(redis_url):
+        await rig.round()
+        first = await rig.round()
+        assert len(first.epochs) == slots.SLOTS // 2
+        monkeypatch.setattr(rig.context.members, "beat", away)
+        await rig.round()
+        monkeypatch.undo()
+    # Redis forgot the other one, or has not heard of it yet.
+    assert await rig.round() == first
+    assert set((await rig.round()).epochs) == ALL
+
+
+async def test_a_stop_lets_everything_go_in_the_store_too(rig: Rig) -> None:
+    await rig.round()
+    assert await owners(rig) == {rig.context.node_id}
+    await rig.actor.stopped()
+    assert await owners(rig) == {None}
+    assert rig.context.vitals.owned_slots == 0
+
+
+async def test_a_full_dispatcher_learns_of_a_loss_all_the_same(rig: Rig) -> None:
+    await rig.round()
+    box = rig.context.boxes.dispatcher
+    while box.offer(Ownership({}, 0.0)):
+        pass
+    rig.servers.free = frozenset()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rig.actor._renew)
+        await wait_for(lambda: not rig.actor._held, 20, "it has lost all")
+        await box.receive_batch(64)
+        box.handled()
+        messages = await box.receive_batch(64)
+    assert messages[-1] == Ownership({}, 0.0)
+
+
+async def test_a_paused_old_owner_cannot_hold_a_slot_for_ever(
+    rig: Rig, fresh_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await slots.take(rig.context.db, [1], "old", NOW)
+    settings = {"application_name": slots.session_name("old")}
+    paused = await asyncpg.connect(fresh_database, server_settings=settings, timeout=20)
+    await paused.execute("begin")
+    await paused.execute("select from slots where slot = 1 for share")
+    heard: list[int] = []
+
+    async def listen() -> None:
+        box = rig.context.boxes.dispatcher
+        for _ in range(2):
+            message = await box.receive()
+            box.handled()
+            assert isinstance(message, Ownership)
+            heard.append(len(message.epochs))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen)
+        tasks.start_soon(rig.actor._look)
+
+        async def moves_on() -> bool:
+            rig.clock.at += 0.01
+            return set(rig.actor._held) == ALL
+
+        await wait_for(moves_on, 30, "the slot is ours")
+    assert heard == [slots.SLOTS - 1, slots.SLOTS]  # the others did not wait for it
+    assert paused.is_closed()
+    assert "ended 1 sessions of old" in caplog.text

@@ -20,8 +20,8 @@ async def test_sigterm_under_load_drains_the_node(cluster: Cluster) -> None:
     assert old.stop() == 0
     assert "crashed" not in old.output
     assert "cancelled" not in old.output  # every actor stopped by itself
-    leases = await cluster.query("select count(distinct owner) from slots")
-    assert leases == 1
+    assert await cluster.query("select min(epoch) from slots") > 0
+    assert await cluster.query("select count(owner) from slots") == 0  # it let all go
     cluster.start_node()
     await cluster.all_done()
 

@@ -1,5 +1,8 @@
 """Two nodes share the slots, and each takes over when the other goes."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,6 +30,21 @@ async def shares_are(expected: int, *nodes: RunningNode) -> None:
         return {*stored, *(node.context.vitals.owned_slots for node in nodes)} == {expected}
 
     await wait_for(even, 20, f"each node owns {expected} slots")
+
+
+@asynccontextmanager
+async def slow_request(url: str) -> AsyncIterator[None]:
+    """A submission whose handler has begun and waits for the body."""
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(b"POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        writer.write(b"Expect: 100-continue\r\nContent-Length: 15\r\n\r\n")
+        assert b" 100 " in await asyncio.wait_for(reader.readline(), 20)
+        yield
+    finally:
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_two_nodes_own_half_each_and_the_one_that_stays_takes_all(
@@ -71,3 +89,18 @@ async def test_tasks_fire_once_each_wherever_they_were_submitted(
         claims = [node.context.vitals.claimed for node in (first, second)]
         assert sum(claims) == len(submitted)
         assert min(claims) > 0
+
+
+async def test_a_request_that_takes_its_time_does_not_hold_up_the_hand_over(
+    fresh_database: str, redis_url: str
+) -> None:
+    async with (
+        running_node(fresh_database, redis_url) as stays,
+        running_node(fresh_database, redis_url, owns_slots=False, stop_grace_s=60.0) as leaves,
+    ):
+        await shares_are(SLOTS // 2, stays, leaves)
+        async with slow_request(leaves.url):
+            leaves.supervisor.request_stop()
+            await shares_are(SLOTS, stays)
+            states = {one.name: one.state for one in leaves.supervisor.statistics()}
+            assert states["api"] != "stopped"

@@ -175,7 +175,7 @@ class TestTheBarrier:
 
         await wait_for(waiting, 10, f"{count} statements wait for a lock")
 
-    async def test_a_take_over_waits_for_a_claim_and_counts_after_it(
+    async def test_a_take_over_leaves_a_slot_to_the_claim_that_holds_it(
         self, db: Database, row: DueRow
     ) -> None:
         epochs = await own_all(db)
@@ -191,12 +191,14 @@ class TestTheBarrier:
         await held.wait()
         claiming = asyncio.create_task(claim(db, [row], epochs))
         await self.blocked(db)  # it has the slot's lock, and waits for the task's
-        taking = asyncio.create_task(slots.take(db, [row.slot], "node-b", NOW))
-        await self.blocked(db, 2)
+        other = (row.slot + 1) % slots.SLOTS
+        taken = await slots.take(db, [row.slot, other], "node-b", NOW)
+        assert taken == slots.Taken({other: epochs[other] + 1}, {row.slot: ME})
         release.set()
-        answer, taken, _ = await asyncio.gather(claiming, taking, holder)
+        answer, _ = await asyncio.gather(claiming, holder)
         assert [task.id for task in answer.tasks] == [row.id]
-        assert taken == {row.slot: epochs[row.slot] + 1}
+        taken = await slots.take(db, [row.slot], "node-b", NOW)
+        assert taken == slots.Taken({row.slot: epochs[row.slot] + 1}, {})
 
     async def test_a_claim_waits_for_a_take_over_and_then_claims_nothing(
         self, db: Database, row: DueRow
@@ -206,7 +208,7 @@ class TestTheBarrier:
 
         async def take_slowly(connection: Any) -> None:
             async with connection.transaction():
-                await connection.fetch(db.sql("take_slots"), [row.slot], "node-b", NOW)
+                await connection.fetch(db.sql("take_slots"), [row.slot], "node-b", NOW, [])
                 held.set()
                 await release.wait()
 

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 from private_valkey import PrivateValkey
 from redis.asyncio import Redis
+from settled import settle
 from waiting import wait_for
 
 from duly.storage import keys
@@ -39,8 +40,15 @@ async def client(redis_url: str) -> AsyncIterator[Redis]:
 
 
 @pytest.fixture
+async def settled_url(redis_url: str) -> str:
+    """A server that has kept its data for long."""
+    await settle(redis_url)
+    return redis_url
+
+
+@pytest.fixture
 def three(tmp_path: Path) -> Iterator[list[PrivateValkey]]:
-    """Three servers that know nothing of each other."""
+    """Three servers that know nothing of each other, and have just started."""
     servers = []
     for n in range(3):
         folder = tmp_path / str(n)
@@ -52,8 +60,8 @@ def three(tmp_path: Path) -> Iterator[list[PrivateValkey]]:
         server.stop()
 
 
-async def test_a_lease_has_one_holder(redis_url: str) -> None:
-    async with holder(redis_url) as a, holder(redis_url, name="b") as b:
+async def test_a_lease_has_one_holder(settled_url: str) -> None:
+    async with holder(settled_url) as a, holder(settled_url, name="b") as b:
         assert (await a.take(SLOTS)).slots == ALL
         assert (await b.take([*SLOTS, 4])).slots == {4}
         assert (await b.renew(SLOTS)).slots == frozenset()
@@ -63,32 +71,32 @@ async def test_a_lease_has_one_holder(redis_url: str) -> None:
         assert (await b.take(SLOTS)).slots == {1}
 
 
-async def test_a_holder_that_forgot_takes_its_own_again(redis_url: str) -> None:
-    async with holder(redis_url) as a:
+async def test_a_holder_that_forgot_takes_its_own_again(settled_url: str) -> None:
+    async with holder(settled_url) as a:
         await a.take(SLOTS)
         assert (await a.take(SLOTS)).slots == ALL
 
 
-async def test_many_holders_at_once_never_share_a_slot(redis_url: str) -> None:
+async def test_many_holders_at_once_never_share_a_slot(settled_url: str) -> None:
     slots = list(range(64))
     async with (
-        holder(redis_url, name="a") as a,
-        holder(redis_url, name="b") as b,
-        holder(redis_url, name="c") as c,
+        holder(settled_url, name="a") as a,
+        holder(settled_url, name="b") as b,
+        holder(settled_url, name="c") as c,
     ):
         taken = await asyncio.gather(*(one.take(slots) for one in (a, b, c)))
     assert sorted(slot for held in taken for slot in held.slots) == slots
 
 
-async def test_validity_is_less_than_the_life_of_the_lease(redis_url: str) -> None:
-    async with holder(redis_url, ttl_s=4.0) as a:
+async def test_validity_is_less_than_the_life_of_the_lease(settled_url: str) -> None:
+    async with holder(settled_url, ttl_s=4.0) as a:
         assert 3.9 < (await a.take(SLOTS)).valid_s < 4.0
 
 
 async def test_c17_a_holder_that_came_back_late_renews_nothing(
-    redis_url: str, client: Redis
+    settled_url: str, client: Redis
 ) -> None:
-    async with holder(redis_url, ttl_s=0.1) as a, holder(redis_url, name="b") as b:
+    async with holder(settled_url, ttl_s=0.1) as a, holder(settled_url, name="b") as b:
         await a.take(SLOTS)
 
         async def all_taken() -> bool:
@@ -100,8 +108,8 @@ async def test_c17_a_holder_that_came_back_late_renews_nothing(
         assert await call(client, "PTTL", keys.lease(1), timeout_s=5) > 1000
 
 
-async def test_c36_scripts_that_the_server_forgot(redis_url: str, client: Redis) -> None:
-    async with holder(redis_url) as a:
+async def test_c36_scripts_that_the_server_forgot(settled_url: str, client: Redis) -> None:
+    async with holder(settled_url) as a:
         for _ in range(3):
             await call(client, "SCRIPT FLUSH", timeout_s=5)
             assert (await a.take(SLOTS)).slots == ALL
@@ -114,6 +122,7 @@ async def test_c36_scripts_that_the_server_forgot(redis_url: str, client: Redis)
 
 async def test_c19_two_of_three_servers_are_enough(three: list[PrivateValkey]) -> None:
     urls = [server.url for server in three]
+    await settle(*urls)
     async with holder(*urls) as a, holder(*urls, name="b") as b:
         assert (await a.take(SLOTS)).slots == ALL
         three[0].stop()
@@ -131,6 +140,7 @@ async def test_c19_two_of_three_servers_are_enough(three: list[PrivateValkey]) -
 
 async def test_c19_a_name_that_does_not_resolve(three: list[PrivateValkey]) -> None:
     urls = ["redis://lock-server.invalid:6379/0", three[1].url, three[2].url]
+    await settle(*urls[1:])
     async with holder(*urls) as a:
         assert (await a.take(SLOTS)).slots == ALL
         assert (await a.renew(SLOTS)).servers_answered == 2
@@ -139,7 +149,9 @@ async def test_c19_a_name_that_does_not_resolve(three: list[PrivateValkey]) -> N
 async def test_c19_a_server_that_swallows_packets_costs_its_timeout(
     three: list[PrivateValkey],
 ) -> None:
-    async with holder(*(server.url for server in three), timeout_s=0.3) as a:
+    urls = [server.url for server in three]
+    await settle(*urls)
+    async with holder(*urls, timeout_s=0.3) as a:
         await a.take(SLOTS)
         three[0].pause()
         began = time.monotonic()
@@ -156,6 +168,7 @@ async def test_c19_a_server_that_swallows_packets_costs_its_timeout(
 
 async def test_a_minority_is_given_back_at_once(three: list[PrivateValkey]) -> None:
     urls = [server.url for server in three]
+    await settle(*urls)
     async with (
         holder(urls[0], name="x") as x,
         holder(urls[1], name="y") as y,
@@ -208,12 +221,82 @@ async def odd_server(answer: bytes | None) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
-async def test_c18_any_other_answer_is_no_lease(answer: bytes | None, redis_url: str) -> None:
+async def test_c18_any_other_answer_is_no_lease(answer: bytes | None, settled_url: str) -> None:
     async with odd_server(answer) as url:
         async with holder(url, timeout_s=0.2) as a:
             held = await a.take(SLOTS)
             assert (held.slots, held.servers_answered) == (frozenset(), 0)
             assert (await a.renew(SLOTS)).slots == frozenset()
             await a.release(SLOTS)
-        async with holder(url, redis_url, url, timeout_s=0.2) as a:
+        async with holder(url, settled_url, url, timeout_s=0.2) as a:
             assert (await a.take(SLOTS)).slots == frozenset()
+
+
+async def test_c21_a_young_server_grants_nothing_that_somebody_else_may_hold(
+    redis_url: str, client: Redis
+) -> None:
+    async with holder(redis_url) as a:
+        held = await a.take(SLOTS, early=[2])
+        assert held.slots == held.young == {2}
+        assert held.servers_answered == 1
+        # What was refused stands in nobody's way.
+        assert not await call(client, "EXISTS", keys.lease(1), keys.lease(3), timeout_s=5)
+        assert (await a.renew(SLOTS)).slots == {2}
+        await settle(redis_url)
+        held = await a.take(SLOTS)
+        assert (held.slots, held.young) == (ALL, frozenset())
+
+
+async def test_c21_a_server_counts_again_after_a_ttl(redis_url: str, client: Redis) -> None:
+    await settle(redis_url)
+    async with holder(redis_url, ttl_s=0.5) as a:
+        assert (await a.take([1])).slots == {1}
+        await call(client, "FLUSHALL", timeout_s=5)
+        emptied = time.monotonic()
+        assert (await a.renew([1])).slots == frozenset()
+
+        async def granted() -> bool:
+            return bool((await a.take([1])).slots)
+
+        await wait_for(granted, 10, "the server counts")
+        assert time.monotonic() - emptied >= 0.5
+
+
+@pytest.mark.parametrize("said", ["", "nonsense", "0123456789abcdef 0", "{run} 99999999999999"])
+async def test_c21_a_server_of_which_nothing_is_known_is_young(
+    said: str, redis_url: str, client: Redis
+) -> None:
+    await settle(redis_url)
+    known = (await call(client, "GET", keys.LEASE_SINCE, timeout_s=5)).decode()
+    marker = said.format(run=known.split()[0])  # the last one: since later than its clock says now
+    await call(client, "SET", keys.LEASE_SINCE, marker, timeout_s=5)
+    async with holder(redis_url) as a:
+        assert (await a.take(SLOTS)).slots == frozenset()
+    run, since = (await call(client, "GET", keys.LEASE_SINCE, timeout_s=5)).split()
+    assert run == known.split()[0].encode()
+    assert 0 < int(since) < 99999999999999
+
+
+async def test_c21_two_servers_restart_empty_while_a_lease_is_held(
+    three: list[PrivateValkey],
+) -> None:
+    urls = [server.url for server in three]
+    await settle(*urls)
+    three[2].stop()
+    async with (
+        holder(*urls, ttl_s=2) as a,
+        holder(*urls, name="b", ttl_s=2) as b,
+    ):
+        sent = time.monotonic()
+        held = await a.take([3])
+        assert held.slots == {3}
+        three[0].stop()
+        three[0].start()
+        three[2].start()
+        assert (await b.take([3])).slots == frozenset()
+
+        async def granted() -> bool:
+            return bool((await b.take([3])).slots)
+
+        await wait_for(granted, 20, "b has it")
+        assert time.monotonic() - sent > held.valid_s

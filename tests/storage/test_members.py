@@ -43,6 +43,21 @@ async def test_a_silent_node_is_forgotten_after_its_ttl_and_not_before(redis_url
             assert await call(client, "HKEYS", key, timeout_s=5) == [b"alive"]
 
 
+async def test_a_node_that_redis_forgot_is_established_at_once(redis_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        one, two = (Members(redis_url, name, 60, 5) for name in ("one", "two"))
+        client = connect(redis_url, name="test")
+        stack.push_async_callback(client.aclose)
+        for member in (one, two):
+            stack.push_async_callback(member.close)
+            await member.beat(b"{}")
+            await member.beat(b"{}")
+        await call(client, "FLUSHALL", timeout_s=5)
+        assert await one.beat(b"{}") == {"one"}
+        assert await one.beat(b"{}") == {"one"}
+        assert await two.beat(b"{}") == {"one", "two"}
+
+
 async def test_a_node_that_leaves_is_gone_at_once(redis_url: str) -> None:
     async with AsyncExitStack() as stack:
         stays, leaves = (Members(redis_url, name, 60, 5) for name in ("stays", "leaves"))

@@ -34,7 +34,9 @@ async def right_answers(client: Redis, scripts: Scripts, n: int) -> None:
         assert before == 1
 
     async def lease() -> None:
-        assert await scripts.run("lease_take", [f"lease{n}"] * 3, ["me", 9000]) == [1, 1, 1]
+        names = ["since", *[f"lease{n}"] * 3]
+        answer = await scripts.run("lease_hold", names, ["me", 9000, *["early"] * 3])
+        assert answer == [2, 2, 2]
 
     await asyncio.gather(get(), count(), lease())
 
@@ -46,7 +48,7 @@ async def test_c31_cancelled_calls_leave_no_answer_behind(redis_url: str) -> Non
         await streams.announce("q")
         for n in range(300):
             calls = [
-                asyncio.create_task(scripts.run("lease_renew", ["a", "b"], ["me", 9000])),
+                asyncio.create_task(scripts.run("lease_release", ["a", "b"], ["me"])),
                 asyncio.create_task(call(client, "INCR", "other", timeout_s=5)),
                 asyncio.create_task(streams.read_reports(["q"], block_ms=20)),
             ]

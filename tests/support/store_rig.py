@@ -51,7 +51,7 @@ async def submit(db: Database, count: int = 1, **changes: Any) -> list[DueRow]:
 
 async def own_all(db: Database, owner: str = ME) -> dict[int, int]:
     """Take every slot; answers slot -> epoch."""
-    return await slots.take(db, range(SLOTS), owner, NOW)
+    return (await slots.take(db, range(SLOTS), owner, NOW)).epochs
 
 
 async def claimed(db: Database, count: int = 1, **changes: Any) -> list[Claimed]:
