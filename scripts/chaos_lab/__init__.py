@@ -15,7 +15,7 @@ Reading order:
     proxy       the links between the parts: slow, cut, half open
     cluster     the processes
     schedule    which fault comes when; faults inflicts and heals them
-    node        a node whose wall clock can be moved
+    node        a node whose wall clock can be moved; mutations plants bugs in it
     run         one run from start to verdict; report tells of it
 
 The checker (evidence, rules, checker) imports nothing of duly: it must not share its mistakes.

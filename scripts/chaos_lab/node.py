@@ -1,7 +1,7 @@
-"""A node whose wall clock can be moved: `python -m chaos_lab.node CLOCK -- node …`.
+"""A node whose wall clock can be moved: `python -m chaos_lab.node CLOCK [BUG …] -- node …`.
 
 CLOCK is a file of eight bytes, a double: seconds to add to the wall clock, read at every look at it.
-The node's code stays as it is; it finds another `time.time`.
+The node's code stays as it is; it finds another `time.time`. BUG: one of chaos_lab.mutations.
 """
 
 import mmap
@@ -44,8 +44,11 @@ def main(argv: list[str]) -> int:
     """Run `duly` with the arguments after `--`."""
     at = argv.index("--")
     shift_time(Path(argv[0]))
+    from chaos_lab.mutations import plant
     from duly.nodes.cli import main as duly
 
+    for bug in argv[1:at]:
+        plant(bug)
     return duly(argv[at + 1 :])
 
 

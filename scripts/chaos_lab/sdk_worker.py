@@ -1,6 +1,8 @@
 """A worker with Duly's SDK: `duly worker chaos_lab.sdk_worker:worker`."""
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -10,6 +12,7 @@ from chaos_lab import work
 
 _EFFECT = "insert into chaos_effects (task_id, occurrence, token) values ($1, $2, $3)"
 _LIMIT_S = 10.0
+_idle: list[Any] = []
 _log = work.log_from_environment()
 
 worker = duly.Worker(
@@ -41,16 +44,33 @@ def _register(kind: str) -> None:
 
 async def _apply(ctx: duly.Context, result: str) -> str:
     """Apply the effect, or answer what an earlier attempt that applied it had to say."""
-    connection = await asyncpg.connect(os.environ["CHAOS_DATABASE"], timeout=_LIMIT_S)
     try:
-        async with ctx.exactly_once(connection) as effect:
-            await connection.execute(_EFFECT, ctx.id, ctx.due, ctx.token, timeout=_LIMIT_S)
+        async with _connection() as connection, ctx.exactly_once(connection) as effect:
+            await connection.execute(_EFFECT, ctx.id, ctx.due, ctx.token)
             effect.result = result
     except duly.AlreadyDone as done:
         return str(done.result)
-    finally:
-        connection.terminate()
     return result
+
+
+@asynccontextmanager
+async def _connection() -> AsyncIterator[Any]:
+    """One that is kept as long as nothing goes wrong on it."""
+    connection = _idle.pop() if _idle else await _connect()
+    try:
+        yield connection
+    except duly.AlreadyDone:
+        _idle.append(connection)
+        raise
+    except BaseException:
+        connection.terminate()
+        raise
+    _idle.append(connection)
+
+
+async def _connect() -> Any:
+    url = os.environ["CHAOS_DATABASE"]
+    return await asyncpg.connect(url, timeout=_LIMIT_S, command_timeout=_LIMIT_S)
 
 
 for _kind in work.KINDS:
