@@ -32,6 +32,9 @@ async def subscribed(client: Redis, name: str, answer_s: float) -> AsyncIterator
     try:
         async with asyncio.timeout(answer_s):
             await pubsub.subscribe(name)
+            # A server that is loading its data, or full, refuses here, and not at the first message.
+            if await pubsub.get_message(timeout=answer_s) is None:
+                raise TimeoutError(f"the subscription to {name} is not confirmed")
         yield next_message
     finally:
         await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
