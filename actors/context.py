@@ -12,11 +12,15 @@ from duly.actors.messages import (
     TickerMessage,
 )
 from duly.actors.runtime import Mailbox
+from duly.actors.troubles import Troubles
 from duly.storage.database import Database
 from duly.storage.leases import LeaseServers
 from duly.storage.members import Members
 from duly.storage.streams import Streams
 from duly.wheel.clock import ClusterClock
+
+REDIS_LONGEST_S = 2.0
+"""Longest wait between tries of Redis: after a failover the work goes on that soon."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,10 @@ class Vitals:
     wheel_entries: int = 0
     ready_entries: int = 0
     postgres_error: str | None = None
-    redis_error: str | None = None
+    redis: Troubles = field(default_factory=Troubles)
+    """Work that Redis keeps from being done; while there is any, the node is not ready."""
+    queues: Troubles = field(default_factory=Troubles)
+    """Work that the keys of one queue keep from being done; the other queues go on."""
     claimed: int = 0
     recorded: int = 0
     stale_reports: int = 0

@@ -81,6 +81,7 @@ class Dispatcher(Actor[DispatcherMessage]):
         self._tell_at = 0.0
         self._ownership = Ownership({}, 0.0)
         self._firing = Firing(context)
+        self._probing = False
         self._under_way = 0
         self._waiting = anyio.CancelScope()
 
@@ -110,9 +111,11 @@ class Dispatcher(Actor[DispatcherMessage]):
     def _wait_s(self) -> float:
         """Until something changes of which no message and no end of a fire will tell."""
         wait_s = _WAIT_S
-        if self._turns:
-            # A lease that ran out ends with a message; Redis being back does not.
+        # A lease that ran out ends with a message; Redis being back does not.
+        if self._firing.redis_fails:
             wait_s = min(wait_s, self._firing.redis_pause_s() or wait_s)
+        for name in self._turns:
+            wait_s = min(wait_s, self._firing.pause_s(name) or wait_s)
         if self._saturated:
             wait_s = min(wait_s, self._tell_at - self._context.clock.monotonic())
         return max(0.0, wait_s)
@@ -160,9 +163,12 @@ class Dispatcher(Actor[DispatcherMessage]):
 
     def _pump(self, fires: anyio.abc.TaskGroup) -> None:
         """Start what there is room for; each queue in turn, one batch at a time."""
-        if self._context.clock.monotonic() >= self._ownership.valid_until:
+        if self._firing.redis_fails:
+            if not self._probing and not self._firing.redis_pause_s():
+                self._probing = True
+                fires.start_soon(self._probe)
             return
-        if self._firing.redis_pause_s():
+        if self._context.clock.monotonic() >= self._ownership.valid_until:
             return
         without_room = 0
         while self._under_way < _AT_ONCE and without_room < len(self._turns):
@@ -176,6 +182,8 @@ class Dispatcher(Actor[DispatcherMessage]):
 
     def _start(self, fires: anyio.abc.TaskGroup, name: str, queue: _Queue) -> bool:
         """Fire a batch of a queue, or look how its backlog goes; answers whether it fired."""
+        if self._firing.pause_s(name):
+            return False
         room = queue.room(self._context.options.window_floor)
         if room > 0:
             rows = queue.ready.take(min(room, _BATCH))
@@ -198,6 +206,13 @@ class Dispatcher(Actor[DispatcherMessage]):
         finally:
             self._under_way -= 1
             queue.firing -= len(rows)
+            self._waiting.cancel()
+
+    async def _probe(self) -> None:
+        try:
+            await self._firing.probe()
+        finally:
+            self._probing = False
             self._waiting.cancel()
 
     async def _look(self, name: str, queue: _Queue) -> None:

@@ -3,21 +3,25 @@
 Crash points: before the claim commits, nothing has happened. After it, the rows are `running` and
 not in the stream: whoever owns their slots publishes them once `dispatch_grace` is over. Publishing
 twice is harmless.
+
+While Redis is away nothing is claimed, until a probe has shown that it takes writes again. If only
+the keys of one queue are at fault, that queue alone waits; what it had claimed is left to the reaper.
 """
 
 import logging
+import math
 from typing import NamedTuple
 from uuid import UUID
 
 import anyio
 
-from duly.actors.context import Context
+from duly.actors.context import REDIS_LONGEST_S, Context
 from duly.actors.messages import Ownership, Refused
-from duly.actors.patience import Patience
+from duly.actors.patience import Patience, QueuePatience
 from duly.storage import claims
 from duly.storage.claims import Claimed
 from duly.storage.errors import StoreUnavailableError
-from duly.storage.redis import TROUBLE
+from duly.storage.redis import TROUBLE, is_of_one_queue
 from duly.storage.slots import DueRow
 from duly.storage.stream_facts import Backlog
 from duly.wheel.durations import from_us
@@ -25,6 +29,7 @@ from duly.wheel.durations import from_us
 log = logging.getLogger("duly.dispatcher")
 
 
+_SURE_S = 5.0  # after this a claim may have been cancelled, and even its fence be forgotten
 _REFUSED_S = 0.1  # by then an Ownership should have come that says which slots are gone
 
 
@@ -42,42 +47,79 @@ class Firing:
         self._context = context
         self._under_way: set[UUID] = set()
         self._postgres = Patience("claiming tasks", log)
-        self._redis = Patience("publishing tasks", log)
+        self._redis = Patience("publishing tasks", log, context.vitals.redis, REDIS_LONGEST_S)
         self._redis_retry_at = 0.0
+        self._queues = QueuePatience("publishing tasks", log, context.clock.monotonic)
+        self._latest: dict[str, anyio.Event] = {}  # per queue: set once its last batch is out
 
     def is_under_way(self, task_id: UUID) -> bool:
         """True between taking a task up and its publication."""
         return task_id in self._under_way
 
+    @property
+    def redis_fails(self) -> bool:
+        """Nothing is to be claimed before a `probe` has worked: it could not go out."""
+        return self._redis.failing
+
     def redis_pause_s(self) -> float:
-        """More than 0 for a while after a failure: nothing is claimed that could not go out."""
+        """Seconds until the next probe is due; 0 = now."""
         return max(0.0, self._redis_retry_at - self._context.clock.monotonic())
 
+    def pause_s(self, queue: str) -> float:
+        """Seconds until a queue whose keys are at fault should be tried again; 0 = now."""
+        return self._queues.pause_s(queue)
+
+    async def probe(self) -> None:
+        """Find out whether Redis takes writes again."""
+        try:
+            await self._context.streams.probe()
+        except TROUBLE as error:
+            self._note(None, error)
+        else:
+            self._redis_works()
+
     async def fire(self, queue: str, rows: list[DueRow], own: Ownership) -> Fired:
-        """Claim and publish rows of one queue."""
+        """Claim and publish rows of one queue; batches go out in the order of the calls."""
         ids = [row.id for row in rows]
         self._under_way.update(ids)
+        before, out = self._latest.get(queue), anyio.Event()
+        self._latest[queue] = out
         try:
             rows = [row for row in rows if row.slot in own.epochs]
             if not rows:
                 return Fired(None, [])
-            # While Redis is away a look at it comes before every claim.
-            if self._redis.failing and await self.backlog(queue) is None:
+            if self._queues.failing(queue) and not await self._mended(queue):
                 return Fired(None, rows)
+            since = self._context.clock.monotonic()
             tasks, unclaimed = await self._claim(rows, own)
-            return Fired(await self._publish(queue, tasks) if tasks else None, unclaimed)
+            place = {row.id: number for number, row in enumerate(rows)}
+            tasks.sort(key=lambda task: place[task.id])
+            if before is not None:
+                await before.wait()
+            return Fired(await self._publish(queue, tasks, since) if tasks else None, unclaimed)
         finally:
             self._under_way.difference_update(ids)
+            out.set()
+            if self._latest[queue] is out:
+                del self._latest[queue]
 
     async def backlog(self, queue: str) -> Backlog | None:
         """What waits in a queue's stream; None if Redis does not say."""
         try:
-            backlog = await self._context.streams.backlog(queue)
+            return await self._context.streams.backlog(queue)
         except TROUBLE as error:
-            self._note_redis(error)
+            self._note(queue, error)
             return None
-        self._redis_works()
-        return backlog
+
+    async def _mended(self, queue: str) -> bool:
+        """Whether the keys of a queue that failed are right now."""
+        try:
+            await self._context.streams.announce(queue)
+        except TROUBLE as error:
+            self._note(queue, error)
+            return False
+        self._queues.worked(queue)
+        return True
 
     async def _claim(
         self, rows: list[DueRow], own: Ownership
@@ -125,21 +167,29 @@ class Firing:
             ours = {task.id for task in found}
             return found, [row for row in rows if row.id not in ours]
 
-    async def _publish(self, queue: str, tasks: list[Claimed]) -> Backlog | None:
+    async def _publish(self, queue: str, tasks: list[Claimed], since: float) -> Backlog | None:
+        """Send what was claimed at `since`, again and again: else the reaper would have to find it."""
+        clock = self._context.clock
         while tasks:
+            if clock.monotonic() - since > _SURE_S:
+                tasks = await self._still_running(tasks)
+                since = clock.monotonic()
+                continue
             try:
                 backlog = await self._context.streams.publish(queue, tasks)
             except TROUBLE as error:
-                # They are claimed: sent again until it works, or the reaper finds them.
-                await anyio.sleep(self._note_redis(error))
-                tasks = await self._still_running(tasks)
+                wait_s = self._note(queue, error)
+                if is_of_one_queue(error):
+                    return None
+                await anyio.sleep(wait_s)
+                since = -math.inf
                 continue
             self._redis_works()
             return backlog
         return None
 
     async def _still_running(self, tasks: list[Claimed]) -> list[Claimed]:
-        """Only an answer may have been lost: what has ended since must not be published again."""
+        """What has ended since must not be published: perhaps only an answer was lost."""
         while True:
             try:
                 found = await claims.running(
@@ -151,10 +201,12 @@ class Firing:
             self._postgres.worked()
             return found
 
-    def _note_redis(self, error: BaseException) -> float:
+    def _note(self, queue: str | None, error: BaseException) -> float:
+        if queue is not None and is_of_one_queue(error):
+            self._queues.failed(queue, error)
+            return 0.0
         wait_s = self._redis.failed(error)
         self._redis_retry_at = self._context.clock.monotonic() + wait_s
-        self._context.vitals.redis_error = str(error) or type(error).__name__
         return wait_s
 
     def _redis_works(self) -> None:

@@ -61,8 +61,8 @@ class LeaseActor(Actor[Refused]):
         self._doubted = False
         self._look_now = anyio.Event()
         self._take_over = TakeOver(context, self._gained)
-        self._members = Patience("registering in Redis", log)
-        self._redis = Patience("renewing leases", log)
+        self._members = Patience("registering in Redis", log, context.vitals.redis)
+        self._redis = Patience("renewing leases", log, context.vitals.redis)
         self._postgres = Patience("letting slots go in PostgreSQL", log)
         started_at = from_us(context.clock.now_us())
         self._info = msgspec.json.encode(
@@ -105,7 +105,7 @@ class LeaseActor(Actor[Refused]):
 
     async def _hear_changes(self) -> None:
         """Look around at once when another node gave slots up."""
-        patience = Patience("listening for free slots", log)
+        patience = Patience("listening for free slots", log, self._context.vitals.redis)
         while True:
             try:
                 async with self._context.members.changes() as next_message:
@@ -157,10 +157,8 @@ class LeaseActor(Actor[Refused]):
         """Whether a majority answered. If not, nothing is lost before its time is over."""
         if servers < self._servers.majority:
             self._redis.failed(TimeoutError(_NO_MAJORITY))
-            self._context.vitals.redis_error = _NO_MAJORITY
             return False
         self._redis.worked()
-        self._context.vitals.redis_error = None
         return True
 
     # Looking around

@@ -7,25 +7,31 @@
                 reported: the node died between claim
                 and publish, or Redis lost its data
 
+While Redis is away, or takes no writes, no worker can show that it lives. So for the life of a
+liveness key after any such trouble nobody is taken for dead.
+
 Every outcome goes through the recorder, which compares the token; so a report that comes in between
 wins, and nothing here can undo it.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 from uuid import UUID
 
 import msgspec
+from redis.exceptions import ResponseError
 
-from duly.actors.context import Context
+from duly.actors.context import REDIS_LONGEST_S, Context
 from duly.actors.messages import Capacity, Outcomes, ReaperMessage
 from duly.actors.outcomes import is_token
-from duly.actors.patience import Patience
+from duly.actors.patience import Patience, QueuePatience
 from duly.actors.runtime import Actor, Mailbox, MailboxClosedError, Reply
 from duly.actors.vanished import Vanished
 from duly.storage import keys, slots
 from duly.storage.claims import Ended, Outcome
 from duly.storage.errors import StoreUnavailableError
-from duly.storage.redis import TROUBLE
+from duly.storage.redis import TROUBLE, is_of_one_queue
 from duly.storage.slots import RunningRow
 from duly.storage.stream_facts import Consumer, Held
 from duly.wheel.durations import from_us, to_us
@@ -41,6 +47,7 @@ _FORGET_IDLE_MS = 60_000
 _ANSWER_S = 30.0
 _SUSPICION_S = 15.0
 _FRESH_S = 1.0
+_STALL_S = 3.0  # a round that takes longer met a Redis that stood still
 
 
 class _Liveness(msgspec.Struct):
@@ -57,7 +64,11 @@ class Reaper(Actor[ReaperMessage]):
         self._context = context
         self._owned: frozenset[int] = frozenset()
         self._vanished = Vanished(context)
-        self._redis = Patience("looking after workers", log)
+        vitals, clock = context.vitals, context.clock
+        self._redis = Patience("looking after workers", log, vitals.redis, REDIS_LONGEST_S)
+        self._queues = QueuePatience("looking after", log, clock.monotonic, vitals.queues)
+        self._marks: dict[str, frozenset[str]] = {}
+        self._trusted_from = clock.monotonic() + _ttl_s()
         self._postgres = Patience("reading running tasks", log)
         self._next_rows = 0.0
         self._data_mark: tuple[bytes, bytes | None] | None = None
@@ -68,13 +79,16 @@ class Reaper(Actor[ReaperMessage]):
         while not await self.pause(_ROUND_S):
             await self._take_messages()
             try:
+                began = clock.monotonic()
                 await self._check_data()
+                if clock.monotonic() - began > _STALL_S:
+                    self._trusted_from = clock.monotonic() + _ttl_s()
                 await self._look_at_workers()
                 if clock.monotonic() >= self._next_rows:
-                    self._next_rows = clock.monotonic() + _ROWS_EVERY_S
+                    self._next_rows = clock.monotonic() + self._rows_every_s()
                     await self._look_at_old_claims()
             except TROUBLE as error:
-                self._context.vitals.redis_error = str(error) or type(error).__name__
+                self._trusted_from = clock.monotonic() + _ttl_s()
                 await self.pause(self._redis.failed(error))
             except StoreUnavailableError as error:
                 await self.pause(self._postgres.failed(error))
@@ -106,21 +120,53 @@ class Reaper(Actor[ReaperMessage]):
         if lost:
             log.warning("Redis restarted or lost its data: looking at every running task")
             streams.forget_announced()
-            self._suspicious_until = clock.monotonic() + _SUSPICION_S
+            self._trusted_from = clock.monotonic() + _ttl_s()
+            self._suspect()
+
+    def _suspect(self) -> None:
+        """For a while, look at once for what was claimed a moment ago."""
+        self._suspicious_until = self._context.clock.monotonic() + _SUSPICION_S
+        self._next_rows = 0.0
+
+    def _rows_every_s(self) -> float:
+        suspicious = self._context.clock.monotonic() < self._suspicious_until
+        return _ROWS_EVERY_S / 2 if suspicious else _ROWS_EVERY_S
 
     # Workers
 
     async def _look_at_workers(self) -> None:
-        streams = self._context.streams
-        for queue in await streams.known_queues():
-            consumers = await streams.consumers(queue)
-            alive = [c for c in consumers if c.alive]
-            values = await streams.concurrency([c.id for c in alive])
-            total = sum(_concurrency(value) for value in values if value is not None)
-            self._context.boxes.dispatcher.offer(Capacity(queue, total))
-            for consumer in consumers:
-                if not consumer.alive:
-                    await self._bury(queue, consumer)
+        known = await self._context.streams.known_queues()
+        for queue in known:
+            await self._guarded(queue, self._look_at_crew)
+        self._marks = {queue: marks for queue, marks in self._marks.items() if queue in known}
+
+    async def _guarded(self, queue: str, look: Callable[[str], Awaitable[None]]) -> None:
+        """Keep what is wrong with the keys of one queue from the others."""
+        if self._queues.pause_s(queue):
+            return
+        try:
+            await look(queue)
+        except ResponseError as error:
+            if not is_of_one_queue(error):
+                raise
+            self._queues.failed(queue, error)
+
+    async def _look_at_crew(self, queue: str) -> None:
+        crew = await self._context.streams.crew(queue)
+        if self._queues.failing(queue):
+            await self._context.streams.announce(queue)  # shows that its other keys are right
+            self._queues.worked(queue)
+        before = self._marks.get(queue)
+        self._marks[queue] = crew.marks
+        if before is not None and not before & crew.marks:
+            log.warning("the stream of queue %s was lost: looking at every running task", queue)
+            self._suspect()
+        total = sum(_concurrency(one.sign) for one in crew.workers if one.sign is not None)
+        self._context.boxes.dispatcher.offer(Capacity(queue, total))
+        if self._context.clock.monotonic() >= self._trusted_from:
+            for one in crew.workers:
+                if one.sign is None:
+                    await self._bury(queue, one)
 
     async def _bury(self, queue: str, consumer: Consumer) -> None:
         streams = self._context.streams
@@ -150,7 +196,10 @@ class Reaper(Actor[ReaperMessage]):
         if ended:
             reply: Reply[list[bool]] = Reply()
             await self._context.boxes.recorder.send(Outcomes(ended, reply))
-            count = sum(await reply.wait(_ANSWER_S))
+            try:
+                count = sum(await reply.wait(_ANSWER_S))
+            except TimeoutError:
+                raise StoreUnavailableError("the recorder does not answer") from None
         # Not before it is recorded: until then the entry is what a new owner would find.
         items = [(entry.entry_id, entry.id, entry.token) for entry in held]
         await self._context.streams.settle_tasks(queue, items)
@@ -178,14 +227,16 @@ class Reaper(Actor[ReaperMessage]):
         self._vanished.keep_only(seen)
 
     async def _look_at(self, rows: list[RunningRow]) -> None:
-        context = self._context
         by_queue: dict[str, list[RunningRow]] = {}
         for row in rows:
             by_queue.setdefault(row.queue, []).append(row)
         for queue, some in by_queue.items():
-            for at in range(0, len(some), _PAGE):
-                await self._locate(queue, some[at : at + _PAGE])
-            context.vitals.republished += await self._vanished.republish(queue)
+            await self._guarded(queue, partial(self._look_in_queue, rows=some))
+
+    async def _look_in_queue(self, queue: str, rows: list[RunningRow]) -> None:
+        for at in range(0, len(rows), _PAGE):
+            await self._locate(queue, rows[at : at + _PAGE])
+        self._context.vitals.republished += await self._vanished.republish(queue)
 
     async def _locate(self, queue: str, rows: list[RunningRow]) -> None:
         streams = self._context.streams
@@ -201,6 +252,10 @@ class Reaper(Actor[ReaperMessage]):
                 cancel = msgspec.json.encode({"cancel": str(row.id), "token": row.version})
                 await streams.tell_worker(place.consumer, cancel)
         await self._vanished.note(queue, absent)
+
+
+def _ttl_s() -> float:
+    return keys.LIVENESS_TTL_MS / 1000
 
 
 def _concurrency(value: bytes) -> int:

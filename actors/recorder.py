@@ -13,17 +13,17 @@ import anyio
 from redis.exceptions import ResponseError
 
 from duly.actors import wakes
-from duly.actors.context import Context
+from duly.actors.context import REDIS_LONGEST_S, Context
 from duly.actors.messages import Outcomes
 from duly.actors.outcomes import parse_report
-from duly.actors.patience import Patience
+from duly.actors.patience import Patience, QueuePatience
 from duly.actors.recording import record
 from duly.actors.runtime import Actor, MailboxClosedError
 from duly.storage.claims import Ended
 from duly.storage.errors import StoreUnavailableError
-from duly.storage.redis import TROUBLE
+from duly.storage.redis import TROUBLE, is_of_one_queue
 from duly.storage.slots import SLOTS, running_queues
-from duly.storage.stream_facts import Report
+from duly.storage.stream_facts import Report, is_missing
 from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.recorder")
@@ -41,7 +41,10 @@ class Recorder(Actor[Outcomes]):
     def __init__(self, context: Context) -> None:
         super().__init__(context.boxes.recorder)
         self._context = context
-        self._redis = Patience("reading reports", log)
+        vitals, clock = context.vitals, context.clock
+        self._redis = Patience("reading reports", log, vitals.redis, REDIS_LONGEST_S)
+        self._aside = QueuePatience("reading reports", log, clock.monotonic, vitals.queues)
+        self._groups_lost = False
         self._postgres = Patience("recording outcomes", log)
         self._queues: list[str] = []
         self._queues_at = 0.0
@@ -78,18 +81,27 @@ class Recorder(Actor[Outcomes]):
                     await anyio.sleep(0.2)
                     continue
                 reports = await self._context.streams.read_reports(self._queues, block_ms=_BLOCK_MS)
-                self._redis.worked()
-            except ResponseError as error:
-                if str(error).startswith("NOGROUP"):  # FLUSHALL, or a stream was deleted
-                    self._context.streams.forget_announced()
-                    self._queues_at = 0.0
-                await anyio.sleep(self._redis.failed(error))
-                continue
             except TROUBLE as error:
-                await anyio.sleep(self._redis.failed(error))
+                await anyio.sleep(self._reading_failed(error))
                 continue
+            self._redis.worked()
+            self._groups_lost = False
             if reports:
                 await self._handle(reports)
+
+    def _reading_failed(self, error: BaseException) -> float:
+        """Note it; the seconds to wait before the next try."""
+        if is_of_one_queue(error):
+            self._queues_at = 0.0  # which queue it is, will show
+            return Patience.FIRST_S
+        if isinstance(error, ResponseError) and is_missing(error):
+            # FLUSHALL, or a stream was deleted, or a queue forgotten: no trouble if it can be mended.
+            self._context.streams.forget_announced()
+            self._queues_at = 0.0
+            if not self._groups_lost:
+                self._groups_lost = True
+                return Patience.FIRST_S
+        return self._redis.failed(error)
 
     async def _find_queues(self) -> None:
         """Learn the queues, and take over what dead nodes had read and not recorded."""
@@ -97,20 +109,42 @@ class Recorder(Actor[Outcomes]):
         if clock.monotonic() < self._queues_at:
             return
         # Redis may have lost the name of a queue whose worker has yet to report.
-        known = await streams.known_queues() | set(self._queues)
+        listed = await streams.known_queues()
+        known = listed | set(self._queues)
+        for queue in known - listed:
+            streams.forget_announced(queue)
         if not self._queues:
             try:
                 known |= set(await running_queues(self._context.db, range(SLOTS)))
             except StoreUnavailableError as error:
                 self._postgres.failed(error)
-        self._queues = sorted(known)
+        self._queues = [queue for queue in sorted(known) if await self._is_readable(queue)]
         self._queues_at = clock.monotonic() + (_QUEUES_EVERY_S if known else 0.5)
-        for queue in self._queues:
-            await streams.announce(queue)
+        while self._queues:
+            again = await streams.read_reports(self._queues, block_ms=0, again=True)
+            if not again:
+                break
+            await self._handle(again)
+
+    async def _is_readable(self, queue: str) -> bool:
+        """Make its group if need be; False if something else is in the place of its stream."""
+        streams = self._context.streams
+        if self._aside.pause_s(queue):
+            return False
+        try:
+            await streams.announce_reports(queue)
             await streams.take_over_reports(queue, _ORPHAN_IDLE_MS)
-        if self._queues:
-            while again := await streams.read_reports(self._queues, block_ms=0, again=True):
-                await self._handle(again)
+        except ResponseError as error:
+            if is_missing(error):
+                streams.forget_announced(queue)
+                await streams.announce_reports(queue)
+                return True
+            if not is_of_one_queue(error):
+                raise
+            self._aside.failed(queue, error)
+            return False
+        self._aside.worked(queue)
+        return True
 
     async def _handle(self, reports: list[Report]) -> None:
         now = from_us(self._context.clock.now_us())
@@ -144,6 +178,11 @@ class Recorder(Actor[Outcomes]):
                     await self._context.streams.settle_reports(queue, items)
                     break
                 except TROUBLE as error:
+                    if is_of_one_queue(error):
+                        # They stay pending, and are read again (and stale) once it is mended.
+                        self._aside.failed(queue, error)
+                        self._queues = [one for one in self._queues if one != queue]
+                        break
                     await anyio.sleep(self._redis.failed(error))
 
     async def _record(self, ended: list[Ended]) -> set[tuple[UUID, int]]:

@@ -9,7 +9,6 @@ Cancelling a call is safe: redis-py closes a connection whose answer has not bee
 call can get it (tests/nodes/worker/test_conveyor.py holds it to that).
 """
 
-import asyncio
 import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -17,11 +16,11 @@ from typing import Any, cast
 
 import msgspec
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import OutOfMemoryError, ResponseError
 
 from duly.storage import keys
 from duly.storage.channel import NextMessage, subscribed
-from duly.storage.redis import call, connect, script_text
+from duly.storage.redis import Scripts, call, connect
 
 COMMAND_TIMEOUT_S = 5.0
 """Longest wait for one answer, on top of a read's own blocking time."""
@@ -110,7 +109,7 @@ class Conveyor:
         self._commands = connect(url, name=name)
         self._reader = connect(url, name=f"{name}-read", redis_connect_func=self._reader_connected)
         self._control = connect(url, name=f"{name}-control")
-        self._report = self._commands.register_script(script_text("report"))
+        self._scripts = Scripts(self._commands, COMMAND_TIMEOUT_S)
 
     async def close(self) -> None:
         """Close every connection; safe to call twice."""
@@ -189,8 +188,7 @@ class Conveyor:
         words: list[str | bytes | int] = [keys.WORKERS_GROUP]
         for entry_id, fields in items:
             words += (entry_id, len(fields), *fields)
-        async with asyncio.timeout(COMMAND_TIMEOUT_S):
-            await self._report(keys=[keys.tasks(queue), keys.reports(queue)], args=words)
+        await self._scripts.run("report", [keys.tasks(queue), keys.reports(queue)], words)
 
     # Liveness and control
 
@@ -201,10 +199,13 @@ class Conveyor:
 
     async def beat(self, value: bytes) -> None:
         """Say that this worker lives, for `keys.LIVENESS_TTL_MS`."""
-        await _call(
-            self._commands,
-            ("SET", keys.worker(self._worker_id), value, "PX", keys.LIVENESS_TTL_MS),
-        )
+        key, ttl_ms = keys.worker(self._worker_id), keys.LIVENESS_TTL_MS
+        try:
+            await _call(self._commands, ("SET", key, value, "PX", ttl_ms))
+        except OutOfMemoryError:
+            # Which Redis allows even then: a full server must not make the living look dead.
+            if not await _call(self._commands, ("PEXPIRE", key, ttl_ms)):
+                raise
 
     async def leave(self) -> None:
         """Withdraw the liveness key: this worker holds nothing any more."""

@@ -16,6 +16,12 @@ QUEUES = "duly:queues"
 ALIVE = "duly:alive"
 """Sentinel: gone when Redis lost its data (FLUSHALL, a restart or failover without data)."""
 
+PROBE = "duly:probe"
+"""Written to find out whether Redis takes writes."""
+
+MARK = "duly mark "
+"""Beginning of the name of a consumer that no worker is: it goes with the group if that is lost."""
+
 LIVENESS_TTL_MS = 10_000
 """A worker whose liveness key is older than this is lost."""
 

@@ -6,6 +6,7 @@ its answer.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Coroutine, Sequence
 from functools import cache
 from importlib.resources import files
@@ -14,8 +15,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.commands.core import AsyncScript
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 TROUBLE = (RedisError, OSError, TimeoutError)
 """What a call may raise: Redis refused, was too slow, or could not be reached."""
@@ -52,8 +52,20 @@ def connect(url: str, *, name: str, **options: Any) -> Redis:
 async def call(client: Redis, *words: Word, timeout_s: float) -> Any:
     """Run one command. Raises one of `TROUBLE`."""
     execute: Callable[..., Coroutine[Any, Any, Any]] = client.execute_command
-    async with asyncio.timeout(timeout_s):
-        return await execute(*words)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await execute(*words)
+    except ResponseError as error:
+        if "READONLY" in str(error):  # also from inside a script
+            # The master has become a replica: whoever calls next asks anew where the master is.
+            await client.connection_pool.disconnect(inuse_connections=False)
+        raise
+
+
+def is_of_one_queue(error: BaseException) -> bool:
+    """Whether only the keys that were named are at fault: another type is there, or no access."""
+    text = str(error)
+    return isinstance(error, ResponseError) and ("WRONGTYPE" in text or "NOPERM" in text)
 
 
 def text(name: bytes) -> str:
@@ -62,23 +74,25 @@ def text(name: bytes) -> str:
 
 
 @cache
-def script_text(name: str) -> str:
-    """The text of lua/NAME.lua."""
-    return (files("duly.storage.lua") / f"{name}.lua").read_text(encoding="utf-8")
+def _script(name: str) -> tuple[str, str]:
+    """(text, SHA-1 in hex) of lua/NAME.lua."""
+    lua = (files("duly.storage.lua") / f"{name}.lua").read_text(encoding="utf-8")
+    return lua, hashlib.sha1(lua.encode(), usedforsecurity=False).hexdigest()
 
 
 class Scripts:
-    """The scripts of lua/ on one client: EVALSHA, loaded again whenever Redis forgot them."""
+    """The scripts of lua/ on one client: EVALSHA, or EVAL whenever Redis forgot the script."""
 
     def __init__(self, client: Redis, timeout_s: float) -> None:
         self._client = client
         self._timeout_s = timeout_s
-        self._known: dict[str, AsyncScript] = {}
 
     async def run(self, name: str, keys: Sequence[str], args: Sequence[Word]) -> Any:
         """Run lua/NAME.lua. Raises one of `TROUBLE`."""
-        script = self._known.get(name)
-        if script is None:
-            script = self._known[name] = self._client.register_script(script_text(name))
-        async with asyncio.timeout(self._timeout_s):
-            return await script(keys=list(keys), args=list(args))
+        lua, sha1 = _script(name)
+        words = (len(keys), *keys, *args)
+        try:
+            return await call(self._client, "EVALSHA", sha1, *words, timeout_s=self._timeout_s)
+        except NoScriptError:
+            # Runs and loads in one: no SCRIPT FLUSH can come in between.
+            return await call(self._client, "EVAL", lua, *words, timeout_s=self._timeout_s)

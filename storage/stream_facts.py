@@ -32,7 +32,16 @@ class Consumer(NamedTuple):
     id: str
     pending: int
     idle_ms: int
-    alive: bool
+    sign: bytes | None
+    """Its sign of life: what its liveness key holds; None = gone."""
+
+
+class Crew(NamedTuple):
+    """The consumers of a queue's group: workers, and what marks this group as the same as before."""
+
+    workers: list[Consumer]
+    marks: frozenset[str]
+    """If none of those seen before is among them, the stream was lost and made anew."""
 
 
 class Held(NamedTuple):

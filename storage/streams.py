@@ -1,6 +1,5 @@
 """The nodes' side of the conveyor: publish, read reports, clean up, find what is where."""
 
-import asyncio
 import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -16,6 +15,7 @@ from duly.storage.redis import Scripts, Word, call, connect, text
 from duly.storage.stream_facts import (
     Backlog,
     Consumer,
+    Crew,
     Held,
     Place,
     Report,
@@ -25,6 +25,7 @@ from duly.storage.stream_facts import (
 )
 
 REPORTS_PAGE = 500
+_PROBE_TTL_MS = 60_000
 
 
 class Streams:
@@ -37,6 +38,7 @@ class Streams:
         self._reader = connect(url, name=f"duly-{node_id}-read")
         self._scripts = Scripts(self._client, timeout_s)
         self._announced: set[str] = set()
+        self._announced_reports: set[str] = set()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -62,9 +64,17 @@ class Streams:
     async def announce(self, queue: str) -> None:
         """Make a queue known to every node, and its groups."""
         await self._command("SADD", keys.QUEUES, queue)
-        await self._make_group(keys.tasks(queue), keys.WORKERS_GROUP)
         await self._make_group(keys.reports(queue), keys.NODES_GROUP)
+        await self._make_group(keys.tasks(queue), keys.WORKERS_GROUP)
         self._announced.add(queue)
+
+    async def announce_reports(self, queue: str) -> None:
+        """As `announce`, unless that was done before; the reports can be read whatever the tasks."""
+        # Only once: Redis without memory refuses it, and reading reports is what makes room.
+        if queue not in self._announced and queue not in self._announced_reports:
+            await self._command("SADD", keys.QUEUES, queue)
+            await self._make_group(keys.reports(queue), keys.NODES_GROUP)
+            self._announced_reports.add(queue)
 
     async def backlog(self, queue: str) -> Backlog:
         """How much waits in a queue's stream."""
@@ -174,7 +184,7 @@ class Streams:
 
     # Looking after workers
 
-    async def consumers(self, queue: str) -> list[Consumer]:
+    async def crew(self, queue: str) -> Crew:
         """The workers of a queue, dead or alive. The group is made anew if it is gone."""
         try:
             rows = await self._command("XINFO CONSUMERS", keys.tasks(queue), keys.WORKERS_GROUP)
@@ -182,23 +192,21 @@ class Streams:
             if not is_missing(error):
                 raise
             await self.announce(queue)
-            return []
-        facts = [pairs(row) for row in rows]
-        names = [text(fact["name"]) for fact in facts]
-        alive = await asyncio.gather(*(self._is_alive(name) for name in names))
-        return [
-            Consumer(name, fact["pending"], fact["idle"], is_alive)
-            for name, fact, is_alive in zip(names, facts, alive, strict=True)
+            rows = []
+        facts = {text(fact["name"]): fact for fact in map(pairs, rows)}
+        marks = frozenset(name for name in facts if name.startswith(keys.MARK))
+        if not marks:
+            marks = frozenset({f"{keys.MARK}{secrets.token_hex(8)}"})
+            await self._command(
+                "XGROUP", "CREATECONSUMER", keys.tasks(queue), keys.WORKERS_GROUP, *marks
+            )
+        names = [name for name in facts if name not in marks]
+        signs = await self._command("MGET", *map(keys.worker, names)) if names else []
+        workers = [
+            Consumer(name, facts[name]["pending"], facts[name]["idle"], sign)
+            for name, sign in zip(names, signs, strict=True)
         ]
-
-    async def concurrency(self, worker_ids: Sequence[str]) -> list[bytes | None]:
-        """The liveness values of these workers, None for those that are gone."""
-        return list(
-            await asyncio.gather(*(self._command("GET", keys.worker(w)) for w in worker_ids))
-        )
-
-    async def _is_alive(self, worker_id: str) -> bool:
-        return bool(await self._command("EXISTS", keys.worker(worker_id)))
+        return Crew(workers, marks)
 
     async def held_by(self, queue: str, consumer: str, min_idle_ms: int, limit: int) -> list[Held]:
         """Entries that a consumer has had for at least `min_idle_ms`, the oldest first."""
@@ -247,21 +255,29 @@ class Streams:
     # Health
 
     async def data_mark(self) -> tuple[bytes, bytes | None]:
-        """(the server's run id, our sentinel): a change of either may mean lost data."""
+        """(the server's run id, our sentinel): a change of either may mean lost data.
+
+        Raises ReadOnlyError if the server takes no writes: then no worker can show that it lives.
+        """
         info = await self._command("INFO", "server")
+        await self._command("PERSIST", keys.ALIVE)  # a write, and needs no memory
         return info["run_id"].encode(), await self._command("GET", keys.ALIVE)
 
     async def set_sentinel(self) -> None:
         """Put the sentinel that is gone when the data are, if it is; each one is unlike the last."""
         await self._command("SET", keys.ALIVE, f"{self._node_id} {secrets.token_hex(8)}", "NX")
 
-    def forget_announced(self) -> None:
-        """Redis lost its data: every group has to be made anew."""
-        self._announced.clear()
+    def forget_announced(self, queue: str | None = None) -> None:
+        """Redis lost its data, or those of one queue: the groups have to be made anew."""
+        for announced in (self._announced, self._announced_reports):
+            if queue is None:
+                announced.clear()
+            else:
+                announced.discard(queue)
 
-    async def ping(self) -> None:
-        """Raise unless Redis answers."""
-        await self._command("PING")
+    async def probe(self) -> None:
+        """Raise unless Redis answers and takes writes, also such as need memory."""
+        await self._command("SET", keys.PROBE, self._node_id, "PX", _PROBE_TTL_MS)
 
     async def _make_group(self, stream: str, group: str) -> None:
         try:

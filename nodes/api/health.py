@@ -1,27 +1,42 @@
 """Liveness and readiness. Alive = this process answers; ready = it can accept, and fires."""
 
 import asyncio
+import time
+from datetime import datetime
 
 import msgspec
 from aiohttp import web
 
 from duly.actors.context import Context
+from duly.actors.troubles import Troubles
 from duly.storage import upkeep
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE
+from duly.wheel.durations import from_us
 
 _PROBE_S = 2.0
 
 
+class Failing(msgspec.Struct):
+    """One kind of work that fails now; `since` on the cluster's clock."""
+
+    since: datetime
+    detail: str
+
+
 class Part(msgspec.Struct):
-    """One part of a node."""
+    """One part of a node. `failing`: which work, since when and why."""
 
     ok: bool
     detail: str | None = None
+    failing: dict[str, Failing] = {}
 
 
 class Readiness(msgspec.Struct):
-    """`ready` is false if any part is not ok; a load balancer may still send submissions then."""
+    """`ready` is false if any part but `queues` is not ok.
+
+    A load balancer may still send submissions then.
+    """
 
     ready: bool
     node: str
@@ -47,7 +62,7 @@ class HealthHandlers:
         return web.json_response({"ok": True})
 
     async def readyz(self, _: web.Request) -> web.Response:
-        """200 if every part works, else 503 naming those that do not."""
+        """200 if every part works, else 503 naming those that do not, and since when."""
         body = await self.readiness()
         return web.Response(
             status=200 if body.ready else 503,
@@ -60,7 +75,11 @@ class HealthHandlers:
         """Ask every part, at most two seconds."""
         postgres, redis = await asyncio.gather(self._postgres(), self._redis())
         parts = {"postgres": postgres, "redis": redis, "slots": self._slots()}
-        return Readiness(all(part.ok for part in parts.values()), self._context.node_id, parts)
+        ready = all(part.ok for part in parts.values())
+        if queues := self._failing(self._context.vitals.queues):
+            # The other queues go on, here as on any other node.
+            parts["queues"] = Part(False, "keys of some queues are not usable", queues)
+        return Readiness(ready, self._context.node_id, parts)
 
     async def _postgres(self) -> Part:
         """Not by the API's own pool: used up by submissions, it says nothing of the server.
@@ -82,13 +101,25 @@ class HealthHandlers:
     async def _redis(self) -> Part:
         try:
             async with asyncio.timeout(_PROBE_S):
-                await self._context.streams.ping()
+                await self._context.streams.probe()
         except TROUBLE as error:
-            return Part(False, str(error) or "no answer")
-        return Part(True)
+            detail = str(error) or "no answer"
+        else:
+            detail = ""
+        failing = self._failing(self._context.vitals.redis)
+        if not detail and failing:
+            detail = "it answers, but not everything works again yet"
+        return Part(not detail, detail or None, failing)
 
     def _slots(self) -> Part:
         vitals, clock = self._context.vitals, self._context.clock
         if vitals.owned_slots and clock.monotonic() < vitals.lease_valid_until:
             return Part(True, f"owns {vitals.owned_slots}")
         return Part(False, "owns no slot: fires nothing")
+
+    def _failing(self, board: Troubles) -> dict[str, Failing]:
+        now_us, now_s = self._context.clock.now_us(), time.monotonic()
+        return {
+            work: Failing(from_us(now_us - round((now_s - one.since) * 1e6)), one.detail)
+            for work, one in board.now.items()
+        }

@@ -1,5 +1,6 @@
 """Handlers that show and change tasks."""
 
+import logging
 from datetime import datetime
 from uuid import UUID
 
@@ -8,6 +9,7 @@ from aiohttp import web
 
 from duly.actors import wakes
 from duly.actors.context import Context
+from duly.actors.patience import Patience
 from duly.nodes.api import answers, bodies, queries, views
 from duly.nodes.api.changes import change
 from duly.nodes.api.problems import Problem, conflict, not_found
@@ -16,6 +18,8 @@ from duly.storage import tasks
 from duly.storage.redis import TROUBLE
 from duly.storage.tasks import TaskRow
 from duly.wheel.durations import from_us
+
+log = logging.getLogger("duly.api")
 
 _patch = msgspec.json.Decoder(TaskPatch)
 
@@ -27,6 +31,7 @@ class TaskHandlers:
         self._context = context
         self._db = context.api_db
         self._payload_limit = payload_limit
+        self._redis = Patience("telling workers of cancellations", log)
 
     def routes(self) -> list[web.RouteDef]:
         """The routes of this part."""
@@ -115,7 +120,9 @@ class TaskHandlers:
                 await streams.tell_worker(holder, msgspec.json.encode(message))
         except TROUBLE as error:
             # The cancel stands: whatever the worker reports is stale.
-            self._context.vitals.redis_error = str(error) or type(error).__name__
+            self._redis.failed(error)
+        else:
+            self._redis.worked()
 
     async def retry(self, request: web.Request) -> web.Response:
         """Make a failed task due now."""

@@ -1,5 +1,6 @@
 """Handlers for workers that report over HTTP, and for confirmed starts."""
 
+import logging
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from aiohttp import web
 from duly.actors.context import Context
 from duly.actors.messages import Outcomes
 from duly.actors.outcomes import refined
+from duly.actors.patience import Patience
 from duly.actors.runtime import Reply
 from duly.nodes.api import bodies, json_guard, queries
 from duly.nodes.api.problems import FieldError, conflict, invalid, unavailable
@@ -18,6 +20,8 @@ from duly.storage.claims import Ended
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE
 from duly.wheel.durations import from_us
+
+log = logging.getLogger("duly.api")
 
 _ANSWER_S = 8.5
 _BODY_BYTES = 64 * 1024 * 1024
@@ -31,6 +35,7 @@ class WorkerHandlers:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._redis = Patience("cleaning up after reports", log)
 
     def routes(self) -> list[web.RouteDef]:
         """The routes of this part."""
@@ -122,7 +127,9 @@ class WorkerHandlers:
                 await self._context.streams.settle_tasks(queue, items)
         except TROUBLE as error:
             # Upkeep removes what is left.
-            vitals.redis_error = str(error) or type(error).__name__
+            self._redis.failed(error)
+        else:
+            self._redis.worked()
 
     def _now(self) -> datetime:
         return from_us(self._context.clock.now_us())

@@ -7,7 +7,8 @@
 -- A report is added even when its entry is gone (XACK answers 0). That happens when an answer was
 -- lost and this is the second send, which the token makes harmless, but also when Redis lost its
 -- data or failed over, and then this is the only copy of the outcome.
--- XADD comes first: if it is refused (OOM), nothing of its item has happened.
+-- XADD comes first: if it is refused (OOM), nothing of its item has happened. What comes after must
+-- not fail (there may be no stream any more, but another type): the report would be added again.
 
 local tasks, reports, group = KEYS[1], KEYS[2], ARGV[1]
 local at = 2
@@ -16,8 +17,8 @@ while at <= #ARGV do
   if words > 0 then
     redis.call('XADD', reports, '*', unpack(ARGV, at + 2, at + 1 + words))
   end
-  redis.call('XACK', tasks, group, entry)
-  redis.call('XDEL', tasks, entry)
+  redis.pcall('XACK', tasks, group, entry)
+  redis.pcall('XDEL', tasks, entry)
   at = at + 2 + words
 end
 return redis.status_reply('OK')

@@ -16,7 +16,7 @@ for at = 3, #ARGV, 3 do
     local own = redis.call('HGET', entries, id)
     if own then
       redis.pcall('XACK', tasks, ARGV[2], own)
-      redis.call('XDEL', tasks, own)
+      redis.pcall('XDEL', tasks, own)
     end
     redis.call('HDEL', inflight, id)
     redis.call('HDEL', entries, id)

@@ -154,3 +154,68 @@ async def test_a_liveness_nested_deeply_counts_for_one(context: Context, hand: H
     await Reaper(context)._look_at_workers()
     assert await context.boxes.dispatcher.receive() == Capacity(Q, 1)
     context.boxes.dispatcher.handled()
+
+
+async def test_c33_a_stream_that_was_made_anew_is_noticed_by_every_node(
+    context: Context, fresh_database: str, redis_url: str, hand: HandWorker
+) -> None:
+    """Even if a worker, of any make, has made its group again within the second."""
+    async with open_context(fresh_database, redis_url) as other:
+        await context.streams.announce(Q)
+        nodes = [Reaper(context), Reaper(other)]
+        for node in nodes * 2:
+            await node._look_at_workers()
+        assert [node._suspicious_until for node in nodes] == [0.0, 0.0]
+        await hand.call("DEL", keys.tasks(Q))
+        await hand.call("XGROUP", "CREATE", keys.tasks(Q), keys.WORKERS_GROUP, "0", "MKSTREAM")
+        for node in nodes:
+            await node._look_at_workers()
+        assert all(node._suspicious_until > context.clock.monotonic() for node in nodes)
+
+
+async def test_nobody_is_taken_for_dead_soon_after_redis_was_in_trouble(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile the living could not show that they live."""
+    monkeypatch.setattr(keys, "LIVENESS_TTL_MS", 50)
+    monkeypatch.setattr(reaper, "_ROUND_S", 0.01)
+    await own_all(context.db)
+    (task,) = await claimed(context.db)
+    await context.streams.publish(Q, [task])
+    await hand.take()
+    await anyio.sleep(0.1)  # its liveness, which it never showed, would have run out
+    failures = 0
+
+    async def fail() -> tuple[bytes, bytes | None]:
+        nonlocal failures
+        failures += 1
+        raise ConnectionError("away")
+
+    data_mark = context.streams.data_mark
+    monkeypatch.setattr(context.streams, "data_mark", fail)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Recorder(context).run)
+        tasks.start_soon(Reaper(context).serve, anyio.Event())
+        await wait_for(lambda: failures > 2, 20, "it fails")
+        assert "looking after workers" in context.vitals.redis.now
+        monkeypatch.setattr(keys, "LIVENESS_TTL_MS", 100_000)
+        await wait_for(lambda: failures > 3, 20, "it fails once more")
+        monkeypatch.setattr(context.streams, "data_mark", data_mark)
+        await wait_for(lambda: not context.vitals.redis.now, 20, "it works again")
+        await wait_for(lambda: context.boxes.dispatcher.depth > 1, 20, "it looked at the workers")
+        tasks.cancel_scope.cancel()
+    assert context.vitals.lost == 0
+    assert await statuses(context.db, [task.id]) == ["running"]
+
+
+async def test_more_workers_than_connections_are_looked_at(
+    context: Context, hand: HandWorker
+) -> None:
+    await context.streams.announce(Q)
+    for number in range(300):
+        words = ("CREATECONSUMER", keys.tasks(Q), keys.WORKERS_GROUP, f"w{number}")
+        await hand.call("XGROUP", *words)
+        await hand.call("SET", keys.worker(f"w{number}"), '{"concurrency": 2}')
+    await Reaper(context)._look_at_workers()
+    assert await context.boxes.dispatcher.receive() == Capacity(Q, 600)
+    context.boxes.dispatcher.handled()

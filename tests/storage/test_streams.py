@@ -176,12 +176,12 @@ async def test_a_consumer_is_forgotten_only_when_it_holds_nothing(
     await streams.publish(Q, [task()])
     ((entry, _),) = await read(client, "w1")
     await streams.forget_worker(Q, "w1")
-    (consumer,) = await streams.consumers(Q)
-    assert (consumer.id, consumer.pending, consumer.alive) == ("w1", 1, False)
+    (consumer,) = (await streams.crew(Q)).workers
+    assert (consumer.id, consumer.pending, consumer.sign) == ("w1", 1, None)
     await run(client, "XACK", keys.tasks(Q), keys.WORKERS_GROUP, entry)
     await streams.forget_worker(Q, "nobody")
     await streams.forget_worker(Q, "w1")
-    assert await streams.consumers(Q) == []
+    assert (await streams.crew(Q)).workers == []
 
 
 async def test_nodes_that_are_gone_are_forgotten(streams: Streams, client: Any) -> None:
@@ -267,7 +267,7 @@ async def test_groups_are_made_anew_after_everything_was_lost(
     assert await streams.reports_mark(Q) == (None, b"0-0")
     assert await streams.read_reports([Q], block_ms=1) == []
     await run(client, "FLUSHDB")
-    assert await streams.consumers(Q) == []
+    assert (await streams.crew(Q)).workers == []
     await run(client, "FLUSHDB")
     await streams.publish(Q, [task()])
     assert len(await read(client, "w")) == 1
@@ -334,12 +334,12 @@ async def test_a_worker_whose_name_is_not_text_is_found_and_forgotten(
     await streams.publish(Q, [one])
     await run(client, "XREADGROUP", "GROUP", keys.WORKERS_GROUP, name, "COUNT", 1,
               "STREAMS", keys.tasks(Q), ">")  # fmt: skip
-    (consumer,) = await streams.consumers(Q)
-    assert (consumer.pending, consumer.alive) == (1, False)
+    (consumer,) = (await streams.crew(Q)).workers
+    assert (consumer.pending, consumer.sign) == (1, None)
     (held,) = await streams.held_by(Q, consumer.id, 0, 10)
     assert held.id == str(one.id)
     (place,) = await streams.locate(Q, [(one.id, one.token)])
     assert place.consumer == consumer.id
     await streams.settle_tasks(Q, [(held.entry_id, held.id, held.token)])
     await streams.forget_worker(Q, consumer.id)
-    assert await streams.consumers(Q) == []
+    assert (await streams.crew(Q)).workers == []

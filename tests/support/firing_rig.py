@@ -217,6 +217,10 @@ class FakeStreams:
         await self._travel()
         return Backlog(self.undelivered[queue], 0)
 
+    async def probe(self) -> None:
+        """As `Streams.probe`."""
+        await self._travel()
+
     async def wake(self, node_id: str, message: bytes) -> None:
         """As `Streams.wake`."""
         await self._travel()
