@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from duly.storage import sentinel
+
 Role = Literal["read", "submit", "admin"]
 
 # What the hash of an unset shell variable is; as a token it would let everybody in.
@@ -33,7 +35,14 @@ def read_database_url(value: object) -> str:
 
 
 def read_redis_url(value: object) -> str:
-    """A URL of Redis or Valkey, by TCP, TLS or socket."""
+    """A URL of Redis or Valkey, by TCP, TLS or socket, or of the Sentinels that know the master."""
+    if isinstance(value, str) and value.startswith(f"{sentinel.SCHEME}://"):
+        sentinel.parse(value)
+        return value
+    return _plain_redis_url(value)
+
+
+def _plain_redis_url(value: object) -> str:
     url = _url(value, "redis", "rediss", "unix")
     try:
         parts = urlsplit(url)
@@ -48,9 +57,12 @@ def read_redis_url(value: object) -> str:
 
 
 def read_lease_urls(value: object) -> tuple[str, ...]:
-    """The lease servers: an odd number, so that there is a majority, and no server twice."""
+    """The lease servers: an odd number, so that there is a majority, and no server twice.
+
+    Independent masters, not Sentinels: what a failover loses must not be a lease on a majority.
+    """
     allowed = "1, 3 or 5 different Redis URLs, separated by commas"
-    urls = tuple(map(read_redis_url, _items(value, allowed)))
+    urls = tuple(map(_plain_redis_url, _items(value, allowed)))
     if len(urls) not in (1, 3, 5) or len(set(urls)) < len(urls):
         raise ValueError(allowed)
     return urls

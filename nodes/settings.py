@@ -45,7 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database_url: str | None = None
     """PostgreSQL: `postgresql://user:password@host:port/database` (or `postgres://`)."""
     redis_url: str | None = None
-    """Redis or Valkey: `redis://`, `rediss://` (TLS) or `unix://`."""
+    """Redis or Valkey: `redis://`, `rediss://` (TLS), `unix://` or `redis+sentinel://`."""
     lease_redis_urls: tuple[str, ...] = ()
     """The lease servers, 1, 3 or 5 different ones; none (default) means the one of `redis_url`."""
     host: str = "127.0.0.1"

@@ -17,6 +17,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from duly.storage.sentinel import SCHEME, master_client
+
 TROUBLE = (RedisError, OSError, TimeoutError)
 """What a call may raise: Redis refused, was too slow, or could not be reached."""
 
@@ -28,9 +30,11 @@ _RAW = ("XREADGROUP", "XRANGE", "XPENDING", "XAUTOCLAIM", "XINFO CONSUMERS")
 def connect(url: str, *, name: str, **options: Any) -> Redis:
     """A pooled client of the server at `url`, which opens nothing before its first call.
 
-    Raises ValueError for a URL that is not a Redis URL.
+    `url`: `redis://`, `rediss://`, `unix://`, or `redis+sentinel://` (see `storage.sentinel`).
+    Raises ValueError for a URL that is none of these.
     """
-    client = Redis.from_url(
+    make = master_client if url.startswith(f"{SCHEME}://") else Redis.from_url
+    client = make(
         url,
         protocol=2,
         client_name=name,

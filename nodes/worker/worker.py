@@ -15,6 +15,7 @@ import anyio
 from duly.nodes.worker.blocking import run_until_done
 from duly.nodes.worker.handlers import Handlers
 from duly.nodes.worker.session import Session, Settings
+from duly.storage import sentinel
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,7 +53,8 @@ class Worker:
     ) -> None:
         """Prepare a worker; nothing is connected yet.
 
-        `redis_url`: where the nodes publish (`redis://`, `rediss://` or `unix://`).
+        `redis_url`: where the nodes publish (`redis://`, `rediss://`, `unix://` or
+        `redis+sentinel://`).
         `queues`: from which queues to take tasks.
         `concurrency`: 1 to 10,000 tasks at a time; plain functions get a thread each.
         `id`: a name that no other live worker has; None makes one from host, process and chance.
@@ -74,8 +76,10 @@ class Worker:
             _check("worker id", id, _ID)
         if api is not None and not api.startswith(("http://", "https://")):
             raise ValueError(f"api is an http:// or https:// URL, not {api!r}")
-        if not redis_url.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("redis_url is a redis://, rediss:// or unix:// URL")
+        if redis_url.startswith(f"{sentinel.SCHEME}://"):
+            sentinel.parse(redis_url)
+        elif not redis_url.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("redis_url is a redis://, rediss://, unix:// or redis+sentinel:// URL")
         if not drain_timeout_s >= 0:
             raise ValueError(f"drain_timeout_s is 0 or more seconds, not {drain_timeout_s}")
         self._redis_url = redis_url

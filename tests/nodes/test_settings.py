@@ -39,6 +39,19 @@ TEXTS = [
     ("redis_url", ["redis://h", "rediss://h:1/2", "unix:///run/r"], ["http://h", "unix://"]),
     ("redis_url", ["redis://h:65535"], ["redis://h:0", "redis://h:65536", "redis://h:x"]),
     (
+        "redis_url",
+        ["redis+sentinel://a/s", "redis+sentinel://u:p@a:1,b:2,[::1]:3/s/0?sentinel_password=x"],
+        [
+            "redis+sentinel://a",
+            "redis+sentinel://a:0/s",
+            "redis+sentinel://a,a/s/0",
+            "redis+sentinel://a/s/x",
+            "redis+sentinel://a/s/0?db=1",
+            "redis+sentinel://,/s",
+        ],
+    ),
+    ("lease_redis_urls", [], ["redis+sentinel://a/s"]),
+    (
         "lease_redis_urls",
         ["redis://a", "redis://a, redis://b,redis://c", ",".join(f"redis://{n}" for n in "abcde")],
         ["", "redis://a,redis://b", "redis://a,redis://b,redis://b", "a", "redis://a,b,c"],

@@ -1,4 +1,7 @@
-"""A Valkey server (or whatever `DULY_VALKEY_BIN` names) of one test's own, to be stopped, paused, killed and started again."""
+"""A Valkey server (or whatever `DULY_VALKEY_BIN` names) of one test's own, to be stopped, paused, killed and started again.
+
+It can be started as a Sentinel too.
+"""
 
 import signal
 import socket
@@ -12,10 +15,11 @@ from duly.nodes.embedded.process import end_with_parent
 
 
 class PrivateValkey:
-    """One server process without persistence, on a port of its own."""
+    """One server process on a port of its own; without persistence, unless `options` say so."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self._folder = folder
+        self._options = options
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port = int(probe.getsockname()[1])
@@ -26,12 +30,18 @@ class PrivateValkey:
         """Its URL, the same after a restart."""
         return f"redis://127.0.0.1:{self._port}/0"
 
+    @property
+    def port(self) -> int:
+        """Its port, the same after a restart."""
+        return self._port
+
     def start(self) -> None:
-        """Start it, empty, and wait until it answers."""
+        """Start it, and wait until it answers."""
         with (self._folder / "valkey.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     find_valkey().main,
+                    *self._options,
                     *("--port", str(self._port), "--bind", "127.0.0.1", "--save", ""),
                 ],
                 stdin=subprocess.DEVNULL,
@@ -44,7 +54,7 @@ class PrivateValkey:
         block_until(self._answers, 10, "an answer of the private server", poll_s=0.01)
 
     def stop(self) -> None:
-        """Kill it; its data is gone."""
+        """Kill it; what it has not written is gone."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
