@@ -76,9 +76,7 @@ class HealthHandlers:
         postgres, redis = await asyncio.gather(self._postgres(), self._redis())
         parts = {"postgres": postgres, "redis": redis, "slots": self._slots()}
         ready = all(part.ok for part in parts.values())
-        if queues := self._failing(self._context.vitals.queues):
-            # The other queues go on, here as on any other node.
-            parts["queues"] = Part(False, "keys of some queues are not usable", queues)
+        parts["queues"] = self._queues()  # one that fails is no reason to avoid this node
         return Readiness(ready, self._context.node_id, parts)
 
     async def _postgres(self) -> Part:
@@ -116,6 +114,10 @@ class HealthHandlers:
         if vitals.owned_slots and clock.monotonic() < vitals.lease_valid_until:
             return Part(True, f"owns {vitals.owned_slots}")
         return Part(False, "owns no slot: fires nothing")
+
+    def _queues(self) -> Part:
+        failing = self._failing(self._context.vitals.queues)
+        return Part(not failing, "keys of some queues are unusable" if failing else None, failing)
 
     def _failing(self, board: Troubles) -> dict[str, Failing]:
         now_us, now_s = self._context.clock.now_us(), time.monotonic()

@@ -293,7 +293,7 @@ async def test_while_redis_is_away_nothing_is_claimed_and_one_probe_asks_for_it(
         await wait_for(lambda: len(firing.streams.errors) < 8, 60, "it is seen to be away")
         assert "publishing tasks" in firing.context.vitals.redis.now
         await send(firing, [due_row(-1) for _ in range(500)])
-        await wait_for(lambda: not firing.streams.errors, 60, "it is back")
+        await wait_for(lambda: len(firing.streams.errors) < 3, 60, "it is almost back")
         assert len(firing.database.claimed) == 101
         await published(firing, 601)
     assert not firing.context.vitals.redis.now

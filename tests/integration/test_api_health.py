@@ -13,7 +13,7 @@ async def test_a_running_node_is_alive_and_ready(node: RunningNode) -> None:
     assert body["ready"] is True
     assert body["node"] == node.context.node_id
     assert {name for name, part in body["parts"].items() if part["ok"]} == {
-        "postgres", "redis", "slots",
+        "postgres", "redis", "slots", "queues",
     }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ async def test_it_tells_what_works_and_what_was_done(node: RunningNode, redis_ur
         await wait_for(recorded, 30, "the outcome shows")
     seen = await _scrape(node)
     assert {part: value for (name, part), value in seen.items() if name == "duly_up"} == {
-        "postgres": 1, "redis": 1, "slots": 1,
+        "postgres": 1, "redis": 1, "slots": 1, "queues": 1,
     }  # fmt: skip
     assert seen["duly_owned_slots", ""] == 256
     assert seen["duly_claimed_total", ""] == 1
