@@ -51,7 +51,7 @@ async def test_a_result_is_reported_with_exactly_the_fields_of_the_contract(node
     assert (ctx.id, ctx.type, ctx.queue, ctx.token, ctx.attempt, ctx.worker, ctx.cancelled) == (
         (sent, "email.send", "default", 7, 2, "w1", False)
     )
-    assert ctx.headers()["Idempotency-Key"] == f"{sent}:1790000000000.5"
+    assert ctx.headers()["Idempotency-Key"] == f"{sent}.1790000000000500"
     assert 0 < ctx.remaining_s <= 60
 
 
