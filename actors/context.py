@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 from duly.actors.messages import (
     DispatcherMessage,
-    Outcomes,
     PrefetcherMessage,
     ReaperMessage,
+    RecorderMessage,
     Refused,
     Submit,
     TickerMessage,
@@ -54,7 +54,7 @@ class Boxes:
     dispatcher: Mailbox[DispatcherMessage] = field(
         default_factory=lambda: Mailbox("dispatcher", 64)
     )
-    recorder: Mailbox[Outcomes] = field(default_factory=lambda: Mailbox("recorder", 200))
+    recorder: Mailbox[RecorderMessage] = field(default_factory=lambda: Mailbox("recorder", 200))
     reaper: Mailbox[ReaperMessage] = field(default_factory=lambda: Mailbox("reaper", 8))
     leases: Mailbox[Refused] = field(default_factory=lambda: Mailbox("leases", 1))
 

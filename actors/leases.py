@@ -31,6 +31,9 @@ from duly.wheel.durations import from_us
 log = logging.getLogger("duly.leases")
 
 _SILENCE_S = 10.0
+_LOOK_SHARE = 0.5  # of the time between renewals: how soon another node's end is noticed
+_LOOK_AGAIN_SHARE = 0.25  # while there are slots to take whose leases have not run out
+_BELIEVE_SHARE = 2.0  # by then whoever lives has beaten again
 _LET_GO_S = 0.3
 _TELL_S = 0.2
 _NO_MAJORITY = "no majority of the lease servers answers"
@@ -59,6 +62,7 @@ class LeaseActor(Actor[Refused]):
         self._held: dict[int, _Lease] = {}
         self._mine: frozenset[int] = frozenset()
         self._doubted = False
+        self._believe_at = 0.0
         self._look_now = anyio.Event()
         self._take_over = TakeOver(context, self._gained)
         self._members = Patience("registering in Redis", log, context.vitals.redis)
@@ -95,7 +99,9 @@ class LeaseActor(Actor[Refused]):
         while True:
             self._look_now = anyio.Event()
             await self._look()
-            with anyio.move_on_after(self._context.options.lease_renew_s):
+            wanting = self._mine - self._held.keys()
+            share = _LOOK_AGAIN_SHARE if wanting else _LOOK_SHARE
+            with anyio.move_on_after(self._context.options.lease_renew_s * share):
                 await self._look_now.wait()
 
     async def _keep_renewing(self) -> None:
@@ -184,10 +190,13 @@ class LeaseActor(Actor[Refused]):
         except TROUBLE as error:
             self._members.failed(error)
             return  # without Redis nothing changes
-        after_trouble = self._members.failing
+        now = self._context.clock.monotonic()
+        if self._members.failing:
+            # The others have not been able to beat either: they are not gone yet.
+            self._believe_at = now + _BELIEVE_SHARE * self._context.options.lease_renew_s
         self._members.worked()
-        if after_trouble and self._mine:
-            return  # others have not been able to beat either: not gone yet
+        if now < self._believe_at and self._mine:
+            return
         owners = assign(slots.SLOTS, live)
         self._mine = frozenset(s for s, node in owners.items() if node == self._context.node_id)
 
@@ -199,16 +208,12 @@ class LeaseActor(Actor[Refused]):
             self._postgres.failed(error)
             return
         self._doubted = False
-        wrong = {
-            s for s, state in states.items() if s in self._held and self._stale(s, state.epoch)
-        }
+        # Also a lower one: a promotion may have lost our take-over.
+        wrong = [s for s in self._held if s in states and self._held[s].epoch != states[s].epoch]
         if wrong:
-            log.warning("%d slots have a new owner", len(wrong))
+            log.warning("%d slots have another epoch than ours", len(wrong))
             self._drop(wrong)
             await self._tell()
-
-    def _stale(self, slot: int, epoch: int) -> bool:
-        return self._held[slot].epoch < epoch
 
     async def _give_up(self, surplus: Iterable[int]) -> None:
         given = sorted(surplus)
@@ -266,6 +271,6 @@ class LeaseActor(Actor[Refused]):
         vitals, boxes = self._context.vitals, self._context.boxes
         vitals.owned_slots, vitals.lease_valid_until = len(epochs), until
         ownership = Ownership(epochs, until)
-        for box in (boxes.ticker, boxes.prefetcher, boxes.reaper):
+        for box in (boxes.ticker, boxes.prefetcher, boxes.recorder, boxes.reaper):
             box.offer(ownership)
         return ownership, not boxes.dispatcher.offer(ownership)

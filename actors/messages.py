@@ -17,7 +17,7 @@ class Submit(NamedTuple):
 
 
 class Ownership(NamedTuple):
-    """leases -> prefetcher, ticker, dispatcher, reaper: what this node owns, and how long surely.
+    """leases -> prefetcher, ticker, dispatcher, recorder, reaper: what this node owns, and how long surely.
 
     `epochs`: slot -> epoch. `valid_until`: seconds on the monotonic clock.
     """
@@ -80,4 +80,5 @@ class Outcomes(NamedTuple):
 TickerMessage = Schedule | Ownership
 DispatcherMessage = Due | Capacity | Refilled | Ownership
 PrefetcherMessage = Ownership | Saturated
+RecorderMessage = Outcomes | Ownership
 ReaperMessage = Ownership

@@ -16,9 +16,11 @@ wins, and nothing here can undo it.
 
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from functools import partial
 from uuid import UUID
 
+import anyio
 import msgspec
 from redis.exceptions import ResponseError
 
@@ -26,7 +28,7 @@ from duly.actors.context import REDIS_LONGEST_S, Context
 from duly.actors.messages import Capacity, Outcomes, ReaperMessage
 from duly.actors.outcomes import is_token
 from duly.actors.patience import Patience, QueuePatience
-from duly.actors.runtime import Actor, Mailbox, MailboxClosedError, Reply
+from duly.actors.runtime import Actor, MailboxClosedError, Reply
 from duly.actors.vanished import Vanished
 from duly.storage import keys, slots
 from duly.storage.claims import Ended, Outcome
@@ -46,6 +48,7 @@ _TIMEOUT_SLACK_MS = 5_000
 _FORGET_IDLE_MS = 60_000
 _ANSWER_S = 30.0
 _SUSPICION_S = 15.0
+_ADOPTION_S = 5.0
 _FRESH_S = 1.0
 _STALL_S = 3.0  # a round that takes longer met a Redis that stood still
 
@@ -73,11 +76,12 @@ class Reaper(Actor[ReaperMessage]):
         self._next_rows = 0.0
         self._data_mark: tuple[bytes, bytes | None] | None = None
         self._suspicious_until = 0.0
+        self._gained_at_us = 0
+        self._adopting_until = 0.0
 
     async def run(self) -> None:
         clock = self._context.clock
-        while not await self.pause(_ROUND_S):
-            await self._take_messages()
+        while not await self._wait():
             try:
                 began = clock.monotonic()
                 await self._check_data()
@@ -95,17 +99,33 @@ class Reaper(Actor[ReaperMessage]):
             else:
                 self._redis.worked()
                 self._postgres.worked()
-        await self._take_messages()
 
-    async def _take_messages(self) -> None:
-        mailbox: Mailbox[ReaperMessage] = self.mailbox
-        while mailbox.depth:
-            try:
-                for message in await mailbox.receive_batch(8):
-                    self._owned = frozenset(message.epochs)
-            except MailboxClosedError:
-                return
-            mailbox.handled()
+    async def _wait(self) -> bool:
+        """Until the next round is due, or slots were gained; answers whether a stop began."""
+        round_s = _ROUND_S / 2 if self._adopting else _ROUND_S
+        with anyio.move_on_after(round_s):
+            gained = False
+            while not gained:
+                try:
+                    messages = await self.mailbox.receive_batch(8)
+                except MailboxClosedError:
+                    return True
+                gained = not self._owned.issuperset(messages[-1].epochs)
+                self._owned = frozenset(messages[-1].epochs)
+                self.mailbox.handled()
+            self._note_gain()
+        return self.stopping.is_set()
+
+    def _note_gain(self) -> None:
+        """The owner before may have died between a claim and its publication: look at once."""
+        clock = self._context.clock
+        self._gained_at_us = clock.now_us()
+        self._adopting_until = clock.monotonic() + _ADOPTION_S
+        self._next_rows = 0.0
+
+    @property
+    def _adopting(self) -> bool:
+        return self._context.clock.monotonic() < self._adopting_until
 
     async def _check_data(self) -> None:
         """Notice within a second that Redis restarted or lost its data."""
@@ -129,6 +149,8 @@ class Reaper(Actor[ReaperMessage]):
         self._next_rows = 0.0
 
     def _rows_every_s(self) -> float:
+        if self._adopting:
+            return 0.0
         suspicious = self._context.clock.monotonic() < self._suspicious_until
         return _ROWS_EVERY_S / 2 if suspicious else _ROWS_EVERY_S
 
@@ -211,9 +233,7 @@ class Reaper(Actor[ReaperMessage]):
         if not self._owned:
             return
         context = self._context
-        suspicious = context.clock.monotonic() < self._suspicious_until
-        grace_s = _FRESH_S if suspicious else context.options.dispatch_grace_s
-        before = from_us(context.clock.now_us() - round(grace_s * 1e6))
+        before = self._looked_at_before()
         seen: set[tuple[UUID, int]] = set()
         after: RunningRow | None = None
         while True:
@@ -225,6 +245,18 @@ class Reaper(Actor[ReaperMessage]):
                 break
             after = rows[-1]
         self._vanished.keep_only(seen)
+
+    def _looked_at_before(self) -> datetime:
+        """Claims from before this instant should be in the stream by now."""
+        clock, grace_s = self._context.clock, self._context.options.dispatch_grace_s
+        now, now_us = clock.monotonic(), clock.now_us()
+        fresh_us = now_us - round(_FRESH_S * 1e6)
+        if now < self._suspicious_until:
+            return from_us(fresh_us)
+        before_us = now_us - round(grace_s * 1e6)
+        if self._adopting:
+            before_us = max(before_us, min(fresh_us, self._gained_at_us))
+        return from_us(before_us)
 
     async def _look_at(self, rows: list[RunningRow]) -> None:
         by_queue: dict[str, list[RunningRow]] = {}

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 
 from duly.actors import wakes
 from duly.actors.context import REDIS_LONGEST_S, Context
-from duly.actors.messages import Outcomes
+from duly.actors.messages import Outcomes, Ownership, RecorderMessage
 from duly.actors.outcomes import parse_report
 from duly.actors.patience import Patience, QueuePatience
 from duly.actors.recording import record
@@ -33,7 +33,7 @@ _QUEUES_EVERY_S = 5.0
 _ORPHAN_IDLE_MS = 10_000
 
 
-class Recorder(Actor[Outcomes]):
+class Recorder(Actor[RecorderMessage]):
     """Reads every queue's reports while answering messages."""
 
     name = "recorder"
@@ -48,6 +48,8 @@ class Recorder(Actor[Outcomes]):
         self._postgres = Patience("recording outcomes", log)
         self._queues: list[str] = []
         self._queues_at = 0.0
+        self._owned: frozenset[int] = frozenset()
+        self._orphan_idle_ms = _ORPHAN_IDLE_MS
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -63,13 +65,28 @@ class Recorder(Actor[Outcomes]):
                 message = await self.mailbox.receive()
             except MailboxClosedError:
                 return
-            try:
-                recorded = await self._record(list(message.ended))
-            except StoreUnavailableError as error:
-                message.reply.fail(error)
+            if isinstance(message, Ownership):
+                self._note_ownership(message)
             else:
-                message.reply.set([(one.id, one.token) in recorded for one in message.ended])
+                await self._answer(message)
             self.mailbox.handled()
+
+    async def _answer(self, message: Outcomes) -> None:
+        try:
+            recorded = await self._record(list(message.ended))
+        except StoreUnavailableError as error:
+            message.reply.fail(error)
+        else:
+            message.reply.set([(one.id, one.token) in recorded for one in message.ended])
+
+    def _note_ownership(self, message: Ownership) -> None:
+        """A gain means that a node is gone: what it had read and not recorded is looked for now."""
+        if not self._owned.issuperset(message.epochs):
+            self._orphan_idle_ms = min(
+                _ORPHAN_IDLE_MS, round(self._context.options.lease_ttl_s * 500)
+            )
+            self._queues_at = 0.0
+        self._owned = frozenset(message.epochs)
 
     # Streams
 
@@ -118,7 +135,8 @@ class Recorder(Actor[Outcomes]):
                 known |= set(await running_queues(self._context.db, range(SLOTS)))
             except StoreUnavailableError as error:
                 self._postgres.failed(error)
-        self._queues = [queue for queue in sorted(known) if await self._is_readable(queue)]
+        idle_ms, self._orphan_idle_ms = self._orphan_idle_ms, _ORPHAN_IDLE_MS
+        self._queues = [queue for queue in sorted(known) if await self._is_readable(queue, idle_ms)]
         self._queues_at = clock.monotonic() + (_QUEUES_EVERY_S if known else 0.5)
         while self._queues:
             again = await streams.read_reports(self._queues, block_ms=0, again=True)
@@ -126,14 +144,14 @@ class Recorder(Actor[Outcomes]):
                 break
             await self._handle(again)
 
-    async def _is_readable(self, queue: str) -> bool:
+    async def _is_readable(self, queue: str, idle_ms: int) -> bool:
         """Make its group if need be; False if something else is in the place of its stream."""
         streams = self._context.streams
         if self._aside.pause_s(queue):
             return False
         try:
             await streams.announce_reports(queue)
-            await streams.take_over_reports(queue, _ORPHAN_IDLE_MS)
+            await streams.take_over_reports(queue, idle_ms)
         except ResponseError as error:
             if is_missing(error):
                 streams.forget_announced(queue)

@@ -7,15 +7,15 @@ import anyio
 import pytest
 from context_rig import open_context
 from hand_worker import HandWorker
-from store_rig import claimed, outcomes, own_all, statuses
+from store_rig import claimed, outcomes, own_all, query, statuses
 from waiting import wait_for
 
 from duly.actors import reaper
 from duly.actors.context import Context
-from duly.actors.messages import Capacity
+from duly.actors.messages import Capacity, Outcomes, Ownership
 from duly.actors.reaper import Reaper
 from duly.actors.recorder import Recorder
-from duly.storage import keys
+from duly.storage import keys, slots
 from duly.storage.errors import StoreUnavailableError
 
 Q = "default"
@@ -39,6 +39,24 @@ async def test_c33_every_node_notices_that_the_data_were_lost(
         for node in nodes:
             await node._check_data()
         assert all(node._suspicious_until > context.clock.monotonic() for node in nodes)
+
+
+async def test_a_gain_takes_the_claims_of_the_owner_before_into_care_at_once(
+    context: Context, hand: HandWorker
+) -> None:
+    left, fresh = await claimed(context.db, 2)
+    await query(
+        context.db,
+        "update tasks set claimed_at = clock_timestamp() - make_interval(secs => $1) where id = $2",
+        5, left.id,
+    )  # fmt: skip
+    await query(context.db, "update tasks set claimed_at = 'infinity' where id = $1", fresh.id)
+    node = Reaper(context)
+    context.boxes.reaper.offer(Ownership(dict.fromkeys(range(slots.SLOTS), 2), 0.0))
+    assert not await node._wait()
+    for _ in range(2):
+        await node._look_at_old_claims()
+    assert [taken.id for taken in await hand.read()] == [str(left.id)]
 
 
 @pytest.mark.parametrize(
@@ -93,6 +111,7 @@ async def test_a_loss_that_cannot_be_recorded_stays_in_the_stream(
         nonlocal tried
         for _ in range(2):
             message = await context.boxes.recorder.receive()
+            assert isinstance(message, Outcomes)
             tried += 1
             message.reply.fail(StoreUnavailableError("away"))
             context.boxes.recorder.handled()

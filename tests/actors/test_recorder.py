@@ -6,12 +6,14 @@ from typing import Any
 
 import anyio
 import pytest
+from context_rig import open_context
 from hand_worker import HandWorker
 from store_rig import claimed, ended, own_all, query
 from waiting import wait_for
 
+from duly.actors import recorder
 from duly.actors.context import Context
-from duly.actors.messages import Outcomes
+from duly.actors.messages import Outcomes, Ownership
 from duly.actors.recorder import Recorder
 from duly.actors.runtime import Reply
 from duly.storage import keys
@@ -159,3 +161,26 @@ async def test_c33_a_queue_whose_name_redis_lost_is_still_read(
     await recorder._find_queues()
     assert recorder._queues == [Q, "quiet"]
     assert await context.streams.known_queues() == {Q, "quiet"}
+
+
+async def test_a_gain_of_slots_brings_what_a_dead_node_had_read(
+    fresh_database: str, redis_url: str, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "_ORPHAN_IDLE_MS", 3_600_000)
+    monkeypatch.setattr(recorder, "_QUEUES_EVERY_S", 3_600.0)
+    async with open_context(fresh_database, redis_url, lease_ttl_s=1.0) as context:
+        await dispatched(context, 3)
+        for taken in await hand.read(3):
+            await hand.report(taken)
+        read = await hand.call(
+            "XREADGROUP", "GROUP", keys.NODES_GROUP, "dead", "STREAMS", keys.reports(Q), ">"
+        )
+        assert len(read[0][1]) == 3
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Recorder(context).serve, anyio.Event())
+            await anyio.sleep(1.5)  # the dead node's reports are as old as a take-over makes them
+            assert await completed(context) == 0
+            context.boxes.recorder.offer(Ownership({1: 1}, 0.0))
+            await hand.nothing_left()
+            tasks.cancel_scope.cancel()
+        assert await completed(context) == 3

@@ -8,6 +8,7 @@ import pytest
 from store_rig import NOW, claimed, own_all, query
 
 from duly.actors.context import Context
+from duly.actors.messages import Outcomes
 from duly.actors.vanished import Vanished
 from duly.storage import claims, keys
 from duly.storage.claims import Claimed
@@ -143,6 +144,7 @@ async def test_what_began_by_a_confirmed_start_is_lost_after_its_timeout(
     await vanished.note(Q, [row])
     republishing = asyncio.ensure_future(vanished.republish(Q))
     message = await context.boxes.recorder.receive()
+    assert isinstance(message, Outcomes)
     ended = [(one.id, one.token, one.outcome, one.worker) for one in message.ended]
     assert ended == [(row.id, row.version, "lost", "w1")]
     message.reply.set([True])

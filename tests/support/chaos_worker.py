@@ -17,6 +17,11 @@ async def work(ctx: duly.Context, payload: int) -> int:
     return payload
 
 
+@worker.task("quick")
+async def quick(ctx: duly.Context) -> None:
+    """Take no time at all."""
+
+
 @worker.task("hang")
 async def hang(ctx: duly.Context) -> None:
     """Run until the process ends."""

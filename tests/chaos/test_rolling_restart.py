@@ -1,0 +1,36 @@
+"""Nodes that come and go in order under load, one after the other: no task waits for them."""
+
+import logging
+
+import pytest
+from cluster_rig import NODES, LoadedCluster, p99, worst
+from processes import Processes
+from servers import ServerFactory
+
+pytestmark = pytest.mark.chaos
+
+log = logging.getLogger("test.rolling_restart")
+
+_PER_S = 100
+_LATE_S = 3.0  # on an idle machine 1; here others may be at work too
+
+
+async def test_a_rolling_restart_delays_no_task(
+    make_servers: ServerFactory, processes: Processes
+) -> None:
+    cluster = LoadedCluster(make_servers(), processes, {})
+    await cluster.start()
+    await cluster.submit_ahead(_PER_S, for_s=20)
+    async with cluster.live_load(_PER_S):
+        for number in range(NODES):
+            async with cluster.spared(number):
+                assert cluster.nodes[number].stop() == 0
+                await cluster.shared_by(NODES - 1)
+                cluster.restart(number)
+                await cluster.shared_by(NODES)
+    lags = await cluster.all_done()
+    log.warning(
+        "%d tasks, lag p99 %.0f ms, worst %.0f ms", len(lags), 1e3 * p99(lags), 1e3 * worst(lags)
+    )
+    assert worst(lags) < _LATE_S
+    assert all(one.lag_s >= -0.001 for one in lags)  # nor was one early
