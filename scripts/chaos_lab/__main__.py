@@ -14,7 +14,7 @@ from servers import discard, make_template, new_servers, remove_folder
 from chaos_lab.checker import check_folder
 from chaos_lab.cluster import Cluster
 from chaos_lab.run import Plan, Verdict, run
-from chaos_lab.schedule import plan
+from chaos_lab.schedule import SORTS, plan
 
 
 def main() -> int:
@@ -25,6 +25,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of load and faults (%(default)s)")
     parser.add_argument("--fault-every", type=float, default=4.0, metavar="SECONDS",
                         help="mean time between faults (%(default)s)")  # fmt: skip
+    parser.add_argument("--only", action="append", choices=SORTS, metavar="KIND",
+                        help=f"only faults of this kind; may be repeated. One of: {', '.join(SORTS)}")  # fmt: skip
     parser.add_argument("--report", type=Path, metavar="FILE", help="also write the report there")
     parser.add_argument("--keep", type=Path, metavar="DIR",
                         help="keep the evidence there (kept anyway when a rule is broken)")  # fmt: skip
@@ -37,7 +39,8 @@ def main() -> int:
     folder = args.keep or Path(tempfile.mkdtemp(prefix="duly-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
     seconds = args.minutes * 60
-    planned = Plan(args.seed, seconds, args.rate, plan(args.seed, seconds, args.fault_every))
+    faults = plan(args.seed, seconds, args.fault_every, args.only or tuple(SORTS))
+    planned = Plan(args.seed, seconds, args.rate, faults)
     verdict = _run(planned, folder)
     print(verdict.text)
     if args.report:

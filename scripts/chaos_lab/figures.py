@@ -1,6 +1,7 @@
 """The figures of a run, from its evidence."""
 
 import bisect
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ from chaos_lab.evidence import FAULT_LOG, Evidence
 from chaos_lab.journal import read
 
 _WINDOW_S = 1.0
+_NUMBER = re.compile(r"[ -]\d+")
 
 
 class Lags(NamedTuple):
@@ -22,7 +24,8 @@ class Lags(NamedTuple):
 class Recovery(NamedTuple):
     """Of a kind of fault: how late the tasks were that came due in the second after one began."""
 
-    kind: str
+    fault: str
+    """What was done, and to what kind of thing."""
     measured: int
     median: float
     largest: float
@@ -55,10 +58,10 @@ def recoveries(evidence: Evidence, folder: Path) -> list[Recovery]:
         end = bisect.bisect_left(dues, fault["at"] + _WINDOW_S)
         if begin < end:
             late = max(lag for _, lag in known[begin:end])
-            worst.setdefault(fault["kind"], []).append(late)
+            worst.setdefault(_NUMBER.sub("", fault["name"]), []).append(late)
     return [
-        Recovery(kind, len(each), sorted(each)[len(each) // 2], max(each))
-        for kind, each in sorted(worst.items())
+        Recovery(fault, len(each), sorted(each)[len(each) // 2], max(each))
+        for fault, each in sorted(worst.items())
     ]
 
 

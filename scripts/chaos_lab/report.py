@@ -57,11 +57,10 @@ def text(facts: Facts, evidence: Evidence, broken: list[Broken]) -> str:
         "",
         "How late were the tasks that came due in the second after a fault began:",
         "",
-        "| fault | inflicted | measured | median | most |",
-        "|---|---|---|---|---|",
+        "| fault | times | median | most |",
+        "|---|---|---|---|",
         *(
-            f"| {one.kind} | {facts.faults.get(one.kind, 0)} | {one.measured} | {one.median:.2f} s |"
-            f" {one.largest:.2f} s |"
+            f"| {one.fault} | {one.measured} | {one.median:.2f} s | {one.largest:.2f} s |"
             for one in figures.recoveries(evidence, facts.folder)
         ),
     ]

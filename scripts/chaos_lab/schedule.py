@@ -1,6 +1,7 @@
 """Which fault comes when: all of it follows from the seed."""
 
 import random
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 CALM_S: Final = 5.0
@@ -55,19 +56,21 @@ SORTS: Final[dict[str, Sort]] = {
 """Every kind of fault. The last three are of links, of which there are 22."""
 
 
-def plan(seed: int, seconds: float, every_s: float) -> list[Fault]:
+def plan(
+    seed: int, seconds: float, every_s: float, kinds: Sequence[str] = tuple(SORTS)
+) -> list[Fault]:
     """The faults of a run of `seconds`, one about every `every_s`, by their beginning.
 
     Some overlap; no two of them touch the same thing at once. All are healed when the run ends.
+    Raises KeyError for a kind that is none.
     """
     chance = random.Random(seed)
-    kinds = list(SORTS)
     weights = [SORTS[kind].weight for kind in kinds]
     busy: dict[tuple[str, int], float] = {}
     faults: list[Fault] = []
     at = CALM_S
     while at < seconds:
-        kind = chance.choices(kinds, weights)[0]
+        kind = chance.choices(list(kinds), weights)[0]
         sort = SORTS[kind]
         fault = Fault(
             round(at, 3),
