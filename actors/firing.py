@@ -100,7 +100,7 @@ class Firing:
         finally:
             self._under_way.difference_update(ids)
             out.set()
-            if self._latest[queue] is out:
+            if self._latest.get(queue) is out:  # a later batch may have ended before this one
                 del self._latest[queue]
 
     async def backlog(self, queue: str) -> Backlog | None:

@@ -7,6 +7,8 @@ from typing import Any, cast
 
 from redis.asyncio import Redis
 
+from duly.storage.redis import lost_as_trouble
+
 NextMessage = Callable[[float], Coroutine[Any, Any, bytes | None]]
 """Wait about that many seconds for a message; raises one of `redis.TROUBLE` if the channel is dead."""
 
@@ -17,21 +19,24 @@ async def subscribed(client: Redis, name: str, answer_s: float) -> AsyncIterator
     pubsub = client.pubsub()
 
     async def hear(timeout_s: float) -> Any:
-        async with asyncio.timeout(timeout_s + answer_s):
-            return await pubsub.get_message(ignore_subscribe_messages=True, timeout=timeout_s)
+        with lost_as_trouble():
+            async with asyncio.timeout(timeout_s + answer_s):
+                return await pubsub.get_message(ignore_subscribe_messages=True, timeout=timeout_s)
 
     async def next_message(timeout_s: float) -> bytes | None:
         message = await hear(timeout_s)
         if message is None:  # silence: is there still somebody at the other end?
-            await pubsub.ping()
+            with lost_as_trouble():
+                await pubsub.ping()
             message = await hear(answer_s)
             if message is None:
                 raise TimeoutError(f"the connection of channel {name} is dead")
         return cast(bytes, message["data"]) if message["type"] == "message" else None
 
     try:
-        async with asyncio.timeout(answer_s):
-            await pubsub.subscribe(name)
+        with lost_as_trouble():
+            async with asyncio.timeout(answer_s):
+                await pubsub.subscribe(name)
             # A server that is loading its data, or full, refuses here, and not at the first message.
             if await pubsub.get_message(timeout=answer_s) is None:
                 raise TimeoutError(f"the subscription to {name} is not confirmed")

@@ -7,7 +7,8 @@ its answer.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -57,13 +58,28 @@ async def call(client: Redis, *words: Word, timeout_s: float) -> Any:
     """Run one command. Raises one of `TROUBLE`."""
     execute: Callable[..., Coroutine[Any, Any, Any]] = client.execute_command
     try:
-        async with asyncio.timeout(timeout_s):
-            return await execute(*words)
+        with lost_as_trouble():
+            async with asyncio.timeout(timeout_s):
+                return await execute(*words)
     except ResponseError as error:
         if "READONLY" in str(error):  # also from inside a script
             # The master has become a replica: whoever calls next asks anew where the master is.
             await client.connection_pool.disconnect(inuse_connections=False)
         raise
+
+
+@contextmanager
+def lost_as_trouble() -> Iterator[None]:
+    """Raise ConnectionError where uvloop raises RuntimeError, which redis-py lets through.
+
+    It does so on a write to a connection that was reset at this very moment.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "handler is closed" not in str(error):
+            raise
+        raise ConnectionResetError(str(error)) from error
 
 
 def is_of_one_queue(error: BaseException) -> bool:

@@ -9,9 +9,11 @@ from firing_rig import SLOTS, Firing, due_row
 from virtual_time import VIRTUAL_TIME
 from waiting import wait_for
 
+from duly.actors import firing as batches
 from duly.actors.context import Options
 from duly.actors.dispatcher import Dispatcher
-from duly.actors.messages import Capacity, Due
+from duly.actors.messages import Capacity, Due, Ownership
+from duly.storage import claims
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import DueRow
 
@@ -297,3 +299,23 @@ async def test_while_redis_is_away_nothing_is_claimed_and_one_probe_asks_for_it(
         assert len(firing.database.claimed) == 101
         await published(firing, 601)
     assert not firing.context.vitals.redis.now
+
+
+async def test_batches_that_overtake_each_other_end_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Firing()
+    firing = batches.Firing(rig.context)
+    rows = [due_row(-1), due_row(-1)]
+    rig.database.put(*rows)
+    owned, held, claim = Ownership({rows[0].slot: 1}, 1e9), anyio.Event(), claims.claim
+
+    async def slow_claim(*arguments: Any) -> claims.Claim:
+        await held.wait()
+        return await claim(*arguments)
+
+    monkeypatch.setattr(claims, "claim", slow_claim)
+    async with anyio.create_task_group() as fires:
+        fires.start_soon(firing.fire, "q", [rows[0]], owned)
+        await anyio.sleep(1)
+        await firing.fire("q", [rows[1]], Ownership({}, 1e9))  # the slot was lost: nothing to do
+        held.set()
+    assert rig.streams.ids == [rows[0].id]

@@ -70,3 +70,26 @@ async def test_c31_a_call_that_is_too_slow_closes_its_connection(redis_url: str)
             with pytest.raises(TimeoutError):
                 await call(client, "GET", "secret", timeout_s=0.02)
             assert await call(client, "GET", "nothing", timeout_s=5) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "unable to perform operation on <TCPTransport closed=True>; the handler is closed",
+            OSError,
+        ),
+        ("this is a mistake of ours", RuntimeError),
+    ],
+)
+async def test_a_write_to_a_connection_that_was_just_reset_is_trouble(
+    text: str, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened("redis://127.0.0.1:1/0") as client:
+
+        async def as_uvloop_does(*_: object) -> None:
+            raise RuntimeError(text)
+
+        monkeypatch.setattr(client, "execute_command", as_uvloop_does)
+        with pytest.raises(expected):
+            await call(client, "PING", timeout_s=5)
