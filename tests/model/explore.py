@@ -15,8 +15,8 @@ from worker_steps import worker_steps
 
 STUCK = "nothing_is_stuck"
 
-ADDS = frozenset(("publish", "report"))
-"""Events that make a new entry or report."""
+ADDS = frozenset(("publish", "report", "begin"))
+"""Events that make a new id."""
 
 
 class Scenario(NamedTuple):
@@ -79,6 +79,8 @@ def explore(scenario: Scenario) -> Result:
                     if not check(state, event, after):
                         trace = [*_trace(parents, at), event]
                         return Result(len(states), check.__name__, trace)
+                if after.faults.redis_rewind and after.redis != state.redis:
+                    after = _replicated(state, event, after)
                 if event.name in ADDS:
                     after = renumbered(after)
                 known = number.get(after)
@@ -93,6 +95,13 @@ def explore(scenario: Scenario) -> Result:
     if stuck is not None:
         return Result(len(states), STUCK, _trace(parents, stuck))
     return Result(len(states), None, [], frozenset(seen))
+
+
+def _replicated(state: State, event: Event, after: State) -> State:
+    """Note what a fail-over of Redis would bring back."""
+    if event.name in ("record", "stale report", "node crash"):
+        return after  # only what a node has in mind of a report has changed
+    return after._replace(replica=state.redis)
 
 
 def _trace(parents: list[tuple[int, Event]], at: int) -> list[Event]:

@@ -60,9 +60,15 @@ def worker_faults(state: State) -> Steps:
 
 
 def server_faults(state: State) -> Steps:
-    """Redis loses everything; PostgreSQL's standby takes over without the last commit."""
+    """Redis loses everything, or its last write; PostgreSQL's standby lacks the last commit."""
     if state.faults.redis_loss:
-        yield Event("Redis loses all"), spent(state, "redis_loss")._replace(redis=Redis())
+        yield (
+            Event("Redis loses all"),
+            spent(state, "redis_loss")._replace(redis=Redis(), replica=None),
+        )
+    if state.faults.redis_rewind and state.replica is not None:
+        rewound = spent(state, "redis_rewind")._replace(redis=state.replica, replica=None)
+        yield Event("Redis loses a write"), rewound
     if state.faults.promotion and state.standby is not None:
         store = state.standby._replace(timeline=state.standby.timeline + 1)
         yield Event("promotion"), spent(state, "promotion")._replace(store=store, standby=None)

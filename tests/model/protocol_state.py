@@ -1,7 +1,7 @@
 """The state of one task in a small cluster, and the rules by which it may move.
 
 Everything is a tuple, so that states can be hashed and compared. Numbers stand in for what is random
-in the real thing: entry and report ids count up, a start_id is the id of the entry that it is for.
+in the real thing: the ids of entries, reports and starts count up.
 """
 
 from dataclasses import dataclass
@@ -112,6 +112,7 @@ class Worker(NamedTuple):
     phase: str = "idle"
     entry: int = 0
     token: int = 0
+    start_id: int = 0
     outcome: str = ""
 
 
@@ -124,6 +125,7 @@ class Faults(NamedTuple):
     worker_silence: int = 0
     false_expiry: int = 0
     redis_loss: int = 0
+    redis_rewind: int = 0
     promotion: int = 0
     doubt: int = 0
     failure: int = 0
@@ -156,6 +158,8 @@ class State(NamedTuple):
     """The guard of the effect, in the user's own database."""
     standby: Store | None = None
     """What a promotion would bring back: the store without its last commit."""
+    replica: Redis | None = None
+    """What a fail-over of Redis would bring back: its data without the last write."""
 
 
 class Event(NamedTuple):

@@ -54,6 +54,9 @@ SCENARIOS = {
     "two answers are lost, a node crashes": scenario(doubt=2, node_crash=1),
     "Redis loses all, a node crashes": scenario(redis_loss=1, node_crash=1),
     "Redis loses all, a worker crashes": scenario(redis_loss=1, worker_crash=1),
+    "Redis loses its last write, a node crashes": scenario(redis_rewind=1, node_crash=1),
+    "Redis loses its last write, a worker crashes": scenario(redis_rewind=1, worker_crash=1),
+    "Redis loses its last write, the handler fails": scenario(redis_rewind=1, failure=1),
     "a cancel, a worker is taken for dead": scenario(cancel_stops, cancel=1, worker_silence=1),
     "a cancel, a node and a worker crash": scenario(
         cancel_stops, cancel=1, node_crash=1, worker_crash=1
@@ -74,6 +77,9 @@ SCENARIOS = {
     ),
     "must not start twice: Redis loses all, a worker is taken for dead": scenario(
         one_start, rules=MUST_NOT_START_TWICE, redis_loss=1, worker_silence=1
+    ),
+    "must not start twice: Redis loses its last write, a worker crashes": scenario(
+        one_start, rules=MUST_NOT_START_TWICE, redis_rewind=1, worker_crash=1
     ),
     "must not start twice: an answer is lost, a worker is taken for dead": scenario(
         one_start, rules=MUST_NOT_START_TWICE, doubt=1, worker_silence=1
@@ -182,7 +188,8 @@ def test_every_step_is_taken() -> None:
         "claim refused", "read back", "publish", "look again", "record", "stale report", "settle",
         "find lost", "miss", "republish", "resume", "read", "begin", "drop", "start", "refused",
         "grant without answer", "effect", "effect refused", "fail", "report", "is heard again",
-        "node crash", "node pause", "worker crash", "worker silence", "Redis loses all", "promotion",
+        "node crash", "node pause", "worker crash", "worker silence", "Redis loses all",
+        "Redis loses a write", "promotion",
         "cancel", "answer", "change", "time",
     }  # fmt: skip
 

@@ -18,20 +18,24 @@ def without_entry(state: State, entry: int) -> State:
 
 
 def distinct(state: State) -> list[tuple[int, Worker]]:
-    """The workers and their places; of two that are alike (idle, so that they hold nothing) the first.
+    """The workers and their places; of two that are alike and hold nothing only the first.
 
     What the second would do leads to the same states, but for the workers' names.
     """
+    holders = {entry.holder for entry in state.redis.entries}
+    free = [worker if at not in holders else None for at, worker in enumerate(state.workers)]
     return [
-        (at, worker) for at, worker in enumerate(state.workers) if worker not in state.workers[:at]
+        (at, worker)
+        for at, worker in enumerate(state.workers)
+        if at in holders or worker not in free[:at]
     ]
 
 
 def read(state: State, at: int) -> Steps:
-    """XREADGROUP: the oldest entry that nobody was given."""
+    """XREADGROUP: the oldest entry that nobody was given; or one of its own that it does not know."""
     entries = state.redis.entries
     for place, entry in enumerate(entries):
-        if entry.holder < 0:
+        if entry.holder in (-1, at):
             given = (*entries[:place], entry._replace(holder=at), *entries[place + 1 :])
             after = state._replace(redis=state.redis._replace(entries=given))
             worker = Worker(phase="read", entry=entry.id, token=entry.token)
@@ -47,8 +51,10 @@ def begin(state: State, at: int, rules: Rules) -> Steps:
         dropped = without_entry(state, worker.entry)
         yield Event("drop", at, worker.token), with_worker(dropped, at, idle)
     elif rules.on_lost_fail and rules.confirm:
-        asking = worker._replace(phase="confirming")
-        yield Event("begin", at, worker.token), with_worker(state, at, asking)
+        new = state.seen.ids + 1
+        asking = worker._replace(phase="confirming", start_id=new)
+        after = state._replace(seen=state.seen._replace(ids=new))
+        yield Event("begin", at, worker.token), with_worker(after, at, asking)
     else:
         yield start(state, at)
 
@@ -66,15 +72,15 @@ def confirm(state: State, at: int, rules: Rules) -> Steps:
     """The token's one start, granted by PostgreSQL; its answer may be lost, and it is asked again."""
     worker, store = state.workers[at], state.store
     wanted = store.status == RUNNING and store.version == worker.token
-    free = store.start_id in (0, worker.entry) or not rules.confirm_start_id
+    free = store.start_id in (0, worker.start_id) or not rules.confirm_start_id
     if not (wanted and free):
         dropped = without_entry(state, worker.entry)
         idle = IDLE._replace(life=worker.life)
         yield Event("refused", at, worker.token), with_worker(dropped, at, idle)
         return
     granted = state
-    if store.start_id != worker.entry:
-        granted = commit(state, store._replace(start_id=worker.entry))
+    if store.start_id != worker.start_id:
+        granted = commit(state, store._replace(start_id=worker.start_id))
     yield start(granted, at)
     if state.faults.doubt:
         faults = state.faults._replace(doubt=state.faults.doubt - 1)
