@@ -1,7 +1,9 @@
 """The processes of a run, and the links between them."""
 
 import asyncio
+import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -20,6 +22,8 @@ _SCRIPTS: Final = Path(__file__).parents[1]
 _LEASE_SERVERS: Final = 3
 _LOOK_EVERY_S: Final = 0.3
 _RESTART_S: Final = 1.0
+_ERROR: Final = re.compile(r"\S+ \S+ ERROR +(.*)")
+_ID: Final = re.compile(r"[0-9a-f-]{36}")
 
 
 class Member:
@@ -29,6 +33,8 @@ class Member:
         self.name = name
         self.crashes: list[str] = []
         """Ends that nobody caused: exit code and log."""
+        self.logs: list[Path] = []
+        """Of every process so far."""
         self._processes = processes
         self._argv = argv
         self._env = env
@@ -37,7 +43,9 @@ class Member:
         self.child = self._start()
 
     def _start(self) -> Child:
-        return self._processes.python(*self._argv, env=self._env)
+        child = self._processes.python(*self._argv, env=self._env)
+        self.logs.append(child.log)
+        return child
 
     def kill(self) -> None:
         """End it at once, until `start`."""
@@ -98,6 +106,16 @@ class Cluster:
     def crashes(self) -> list[str]:
         """Ends of nodes that nobody caused."""
         return [f"{node.name}: {crash}" for node in self.nodes for crash in node.crashes]
+
+    def errors(self) -> Counter[str]:
+        """What the nodes logged as errors: none is expected, whatever is done to them."""
+        found: Counter[str] = Counter()
+        for node in self.nodes:
+            for log in node.logs:
+                for line in log.read_text(errors="replace").splitlines():
+                    if match := _ERROR.match(line):
+                        found[_ID.sub("…", match[1])] += 1
+        return found
 
     @property
     def redis_url(self) -> str:

@@ -20,6 +20,7 @@ class Facts(NamedTuple):
     rate: float
     faults: dict[str, int]
     crashes: list[str]
+    errors: Counter[str]
     folder: Path
 
 
@@ -53,6 +54,7 @@ def text(facts: Facts, evidence: Evidence, broken: list[Broken]) -> str:
         *(f"| broken: {rule} | {counts[rule]} |" for rule in counts if rule not in _NAMED),
         f"| handlers begun twice under one token | {figures.repeats(evidence)} |",
         f"| nodes that ended by themselves | {len(facts.crashes)} |",
+        f"| errors in the nodes' logs | {sum(facts.errors.values())} |",
         f"| lag from due to start, p50 / p99 / max | {late} |",
         "",
         "How late were the tasks that came due in the second after a fault began:",
@@ -64,10 +66,11 @@ def text(facts: Facts, evidence: Evidence, broken: list[Broken]) -> str:
             for one in figures.recoveries(evidence, facts.folder)
         ),
     ]
-    if broken or facts.crashes:
+    if broken or facts.crashes or facts.errors:
         shown = [f"- {one.rule}: task {one.id or '-'}: {one.detail}" for one in broken[:_SHOWN]]
         lines += ["", f"Evidence: {facts.folder}, seed {facts.seed}.", "", *shown]
         lines += [f"- a node ended by itself: {crash}" for crash in facts.crashes]
+        lines += [f"- {count} times: {error}" for error, count in facts.errors.most_common(_SHOWN)]
     return "\n".join(lines) + "\n"
 
 

@@ -69,8 +69,9 @@ async def run(cluster: Cluster, plan: Plan, tell: Callable[[str], None]) -> Verd
     tell("checking")
     evidence = load(folder)
     facts = report.Facts(
-        plan.seed, plan.seconds / 60, plan.rate, dict(faults.inflicted), cluster.crashes, folder
-    )
+        plan.seed, plan.seconds / 60, plan.rate, dict(faults.inflicted), cluster.crashes,
+        cluster.errors(), folder,
+    )  # fmt: skip
     return Verdict(evidence, check(evidence), facts)
 
 
