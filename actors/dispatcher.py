@@ -156,7 +156,8 @@ class Dispatcher(Actor[DispatcherMessage]):
                 self._saturated.add(row.queue)
 
     def _forget_if_idle(self, name: str) -> None:
-        if self._queues[name].idle and name not in self._saturated:
+        known = name in self._saturated or name in self._turns
+        if self._queues[name].idle and not known:
             del self._queues[name]
 
     # Firing

@@ -9,7 +9,7 @@ from virtual_time import VIRTUAL_TIME
 from waiting import wait_for
 
 from duly.actors.context import Options
-from duly.actors.messages import Refused
+from duly.actors.messages import Capacity, Refused
 from duly.storage.slots import DueRow
 
 KEPT = SLOTS[:4]
@@ -72,6 +72,22 @@ async def test_what_waits_for_capacity_stays_behind_with_its_slot() -> None:
     assert {row.slot for row in after} == set(KEPT)
     left = {row.slot for row in rows if row.id not in firing.database.claimed}
     assert left <= set(SLOTS) - set(KEPT)
+
+
+async def test_a_queue_whose_slots_all_went_may_be_forgotten() -> None:
+    firing = Firing(Options(window_floor=20))
+    firing.database.put(*rows_due(1))
+    async with firing.running():
+        await wait_for(lambda: len(firing.streams.ids) == 20, 20, "the window is full")
+        dispatcher = firing.context.boxes.dispatcher
+        firing.own((), for_s=0.0)
+        await anyio.sleep(2)
+        await dispatcher.send(Capacity("q", 0))  # it has no workers either
+        await anyio.sleep(2)
+        firing.own(epoch=1)
+        firing.streams.endless = True
+        firing.streams.consume("q", 20)
+        await wait_for(lambda: len(firing.streams.ids) == 80, 20, "all are published")
 
 
 async def test_a_refused_claim_is_told_to_the_lease_actor() -> None:

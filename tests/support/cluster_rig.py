@@ -25,17 +25,6 @@ _LIVE_EVERY_S = 0.25
 _LIVE_DELAY_S = 0.5  # after submission: less than the sweep looks ahead
 _WAIT_S = 60.0
 _SOME = 300
-_WATCH = (
-    "create table claims_seen (task_id uuid, slot int, owner text, slot_owner text, epoch bigint)",
-    """create function see_claim() returns trigger language plpgsql as $$
-    begin
-        insert into claims_seen
-            select new.id, new.slot, new.owner, s.owner, s.epoch from slots s where s.slot = new.slot;
-        return null;
-    end $$""",
-    """create trigger see_claim after update of status on tasks for each row
-    when (new.status = 'running') execute function see_claim()""",
-)
 
 
 class Lag(NamedTuple):
@@ -133,11 +122,6 @@ class LoadedCluster:
             return rows
         finally:
             await connection.close()
-
-    async def watch_claims(self) -> None:
-        """Let the store note every claim with the slot's owner at that moment, in `claims_seen`."""
-        for sql in _WATCH:
-            await self.query(sql)
 
     # Load
 
