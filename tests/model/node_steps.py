@@ -40,27 +40,39 @@ def commit(state: State, store: Store) -> State:
 
 
 def ownership(state: State, at: int, rules: Rules) -> Steps:
-    """Take over from a node that is gone (or seems so), notice a loss, read what is due."""
+    """Notice a loss, take over from a node that is gone (or seems so), read what is due."""
     node, store = state.nodes[at], state.store
-    if store.slot_owner != at:
-        if node.epoch:
-            yield Event("notice", at), with_node(state, at, node._replace(epoch=0, known=None))
-        owner = state.nodes[store.slot_owner]
-        false = owner.life == UP
-        if false and not state.faults.false_expiry:
-            return
-        checked = any(one.claim and one.claim.phase == "checked" for one in state.nodes)
-        if checked and rules.epoch_lock:
-            return  # FOR SHARE: it waits for the claim's commit
-        taken = store._replace(epoch=store.epoch + 1, slot_owner=at)
-        after = with_node(state, at, node._replace(epoch=taken.epoch, known=None))
-        if false:
-            faults = state.faults
-            after = after._replace(faults=faults._replace(false_expiry=faults.false_expiry - 1))
-        yield Event("take over falsely" if false else "take over", at), commit(after, taken)
-    elif node.epoch and not node.known and not node.claim and store.status == PENDING:
+    if not node.epoch:
+        yield from take_over(state, at, rules)
+        return
+    # After a refusal it reads the slot's epoch. Without one it learns of a loss by its lease.
+    if node.epoch < store.epoch or (
+        node.refused and rules.verify_epoch and node.epoch != store.epoch
+    ):
+        lost = node._replace(epoch=0, known=None, refused=False)
+        yield Event("notice", at), with_node(state, at, lost)
+    if not node.known and not node.claim and store.status == PENDING:
         known = Known(store.version, store.due)
         yield Event("load", at), with_node(state, at, node._replace(known=known))
+
+
+def take_over(state: State, at: int, rules: Rules) -> Steps:
+    """Take a slot whose lease is over, and raise its epoch."""
+    store, faults = state.store, state.faults
+    false = any(other.life == UP and other.epoch == store.epoch for other in state.nodes)
+    if false and not faults.false_expiry:
+        return
+    if any(other.life == UP and other.epoch > store.epoch for other in state.nodes):
+        return  # a promotion lost its take-over; it holds the lease, and has yet to find out
+    checked = any(one.claim and one.claim.phase == "checked" for one in state.nodes)
+    if checked and rules.epoch_lock:
+        return  # FOR SHARE: it waits for the claim's commit
+    base = store.timeline * JUMP if rules.epoch_jump else 0
+    taken = store._replace(epoch=max(store.epoch, base) + 1, slot_owner=at)
+    after = with_node(state, at, state.nodes[at]._replace(epoch=taken.epoch))
+    if false:
+        after = after._replace(faults=faults._replace(false_expiry=faults.false_expiry - 1))
+    yield Event("take over falsely" if false else "take over", at), commit(after, taken)
 
 
 def send_claim(state: State, at: int, rules: Rules) -> Steps:
@@ -86,7 +98,8 @@ def judge_claim(state: State, at: int, rules: Rules) -> Steps:
     if claim is None or claim.phase == "doubt":
         return
     if claim.phase == "sent" and rules.claim_epoch and claim.epoch != state.store.epoch:
-        yield Event("claim refused", at), with_node(state, at, node._replace(claim=None))
+        refused = node._replace(claim=None, refused=bool(node.epoch))
+        yield Event("claim refused", at), with_node(state, at, refused)
         return
     if claim.phase == "sent" and rules.claim_epoch and not rules.epoch_lock:
         checked = node._replace(claim=claim._replace(phase="checked"))

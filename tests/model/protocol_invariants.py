@@ -13,9 +13,10 @@ def tokens_grow(before: State, event: Event, after: State) -> bool:
 
 
 def one_owner(before: State, event: Event, after: State) -> bool:
-    """A claim commits only with the slot's epoch as it is at that moment."""
+    """A claim commits only by the slot's owner, with its epoch as it is at that moment."""
     claim = before.nodes[event.who].claim
-    return claim is not None and claim.epoch == before.store.epoch
+    store = before.store
+    return claim is not None and (claim.epoch, event.who) == (store.epoch, store.slot_owner)
 
 
 def never_early(before: State, event: Event, after: State) -> bool:

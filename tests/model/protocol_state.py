@@ -103,6 +103,8 @@ class Node(NamedTuple):
     absent: tuple[int, int] | None = None
     """(token, newest report) when the entry was seen to be absent."""
     burial: Burial | None = None
+    refused: bool = False
+    """A claim was: it must look which epoch the slot has."""
 
 
 class Worker(NamedTuple):
@@ -182,6 +184,8 @@ class Rules:
     claim_status: bool = True
     claim_epoch: bool = True
     epoch_lock: bool = True
+    epoch_jump: bool = True
+    verify_epoch: bool = True
     publish_after_commit: bool = True
     publish_keeps_higher: bool = True
     begin_inflight: bool = True

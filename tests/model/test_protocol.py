@@ -61,13 +61,12 @@ SCENARIOS = {
     "a cancel, a node and a worker crash": scenario(
         cancel_stops, cancel=1, node_crash=1, worker_crash=1
     ),
-    "a cancel, a node is paused, the handler fails": scenario(
-        cancel_stops, cancel=1, node_pause=1, failure=1
-    ),
+    "a cancel, a node is paused": scenario(cancel_stops, cancel=1, node_pause=1),
     "a change, a lease ends falsely, a node crashes": scenario(
         no_needless_repeat, change=1, false_expiry=1, node_crash=1
     ),
     "a promotion loses a commit, a worker crashes": scenario(promotion=1, worker_crash=1),
+    "a promotion loses a commit, a lease ends falsely": scenario(promotion=1, false_expiry=1),
     "a promotion loses a commit, the handler fails": scenario(promotion=1, failure=1),
     "must not start twice: a node crashes, a worker is taken for dead": scenario(
         one_start, rules=MUST_NOT_START_TWICE, node_crash=1, worker_silence=1
@@ -106,8 +105,10 @@ REMOVALS = {
     "claim_version": missed(never_early, change=1, false_expiry=1),
     "claim_epoch": missed(one_owner, false_expiry=1),
     "epoch_lock": missed(one_owner, false_expiry=1),
+    "epoch_jump": missed(one_owner, promotion=1, false_expiry=1),
+    "verify_epoch": missed(STUCK, promotion=1, false_expiry=1),
     "publish_after_commit": missed(claim_first),
-    "publish_keeps_higher": missed(cancel_stops, cancel_stops, cancel=1, node_pause=1, failure=1),
+    "publish_keeps_higher": missed(cancel_stops, cancel_stops, cancel=1, node_pause=1),
     "begin_inflight": missed(cancel_stops, cancel_stops, cancel=1, worker_silence=1),
     "confirm": missed(one_start, one_start, rules=MUST_NOT_START_TWICE, worker_silence=1),
     "confirm_start_id": missed(one_start, one_start, rules=MUST_NOT_START_TWICE, redis_loss=1),
