@@ -134,6 +134,7 @@ with found as materialized (
     update tasks t set
         next_run_at = coalesce($4, t.next_run_at),
         occurrence = case when t.retry_count = 0 and t.occurrence = t.next_run_at
+                               and not exists (select from runs r where r.task_id = t.id)
                           then coalesce($4, t.occurrence) else t.occurrence end,
         payload = coalesce($5, t.payload), priority = coalesce($6, t.priority),
         max_retries = coalesce($7, t.max_retries), backoff = coalesce($8, t.backoff),

@@ -86,6 +86,18 @@ async def test_a_retry_waits_again_under_the_same_occurrence(db: Database) -> No
     assert await claims.complete(db, [ended(task)], LATER) == set()  # it came too late
 
 
+async def test_what_a_person_retries_keeps_its_occurrence_whatever_times_it_is_given(
+    db: Database,
+) -> None:
+    (task,) = await claimed(db)
+    await claims.settle(db, [Settlement(ended(task, "failed"), None, True)], LATER)
+    await tasks.retry(db, task.id, LATER)
+    for due in (NOW, LATER):  # the first looks as if it had never begun
+        await tasks.patch(db, task.id, tasks.Change(due=due), None, LATER)
+    row = (await tasks.get(db, [task.id]))[task.id]
+    assert (row.occurrence, row.next_run_at) == (NOW, LATER)
+
+
 async def test_a_snooze_leaves_no_run_and_burns_no_retry(db: Database) -> None:
     (task,) = await claimed(db)
     (settled,) = await claims.settle(db, [Settlement(ended(task, "snoozed"), LATER, False)], LATER)
