@@ -69,7 +69,6 @@ class Guard:
         Raises AlreadyDone or Superseded if the effect must not be applied (again), RuntimeError if
         this very attempt has applied it.
         """
-        yield from _make_table()
         key = (self._task_id, self._occurrence, self._token)
         if (yield statements()["effect_claim"], key) is not None:
             return
@@ -107,7 +106,17 @@ class ExactlyOnce(AbstractAsyncContextManager[Effect], AbstractContextManager[Ef
         self._blocking: AbstractContextManager[Effect] | None = None
 
     async def __aenter__(self) -> Effect:
-        self._async = _around(self._guard, async_driver(self._connection))
+        driver = async_driver(self._connection)
+        try:
+            return await self._enter(driver)
+        except Exception as error:
+            if not _table_is_missing(error):
+                raise
+        await create_effects_table(self._connection)
+        return await self._enter(driver)
+
+    async def _enter(self, driver: AsyncDriver) -> Effect:
+        self._async = _around(self._guard, driver)
         return await self._async.__aenter__()
 
     async def __aexit__(
@@ -120,7 +129,18 @@ class ExactlyOnce(AbstractAsyncContextManager[Effect], AbstractContextManager[Ef
         return await self._async.__aexit__(kind, error, trace)
 
     def __enter__(self) -> Effect:
-        self._blocking = _around_blocking(self._guard, blocking_driver(self._connection))
+        driver = blocking_driver(self._connection)
+        try:
+            return self._enter_blocking(driver)
+        except Exception as error:
+            if not _table_is_missing(error):
+                raise
+        with driver.transaction():
+            _drive_blocking(_make_table(), driver)
+        return self._enter_blocking(driver)
+
+    def _enter_blocking(self, driver: BlockingDriver) -> Effect:
+        self._blocking = _around_blocking(self._guard, driver)
         return self._blocking.__enter__()
 
     def __exit__(
@@ -203,6 +223,11 @@ def _make_table() -> _Steps:
         yield statements()["effects_lock"], ()
         for name in _TABLE:
             yield statements()[name], ()
+
+
+def _table_is_missing(error: Exception) -> bool:
+    """Whether a statement of ours failed because of it; whatever it was part of is rolled back."""
+    return getattr(error, "sqlstate", None) == "42P01"  # both drivers name it so
 
 
 def _explain(sql: str, error: Exception) -> None:

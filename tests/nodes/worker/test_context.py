@@ -1,7 +1,9 @@
 """What a handler can learn from its context."""
 
 import asyncio
+import re
 import time
+import uuid
 from datetime import UTC, datetime
 
 from duly.nodes.worker.context import Context
@@ -31,6 +33,12 @@ def test_the_key_names_task_and_occurrence_and_the_token_is_the_attempts() -> No
         "Duly-Fencing-Token": "42",
     }
     assert context(1_790_000_000_000_250).headers()["Idempotency-Key"] == "id1.1790000000000250"
+
+
+def test_the_key_fits_into_any_header() -> None:
+    ctx = context(due_us=253_402_300_799_999_999)
+    ctx.id = str(uuid.UUID(int=2**128 - 1))
+    assert re.fullmatch(r"[A-Za-z0-9.-]{1,60}", ctx.headers()["Idempotency-Key"])
 
 
 def test_remaining_time_ends_at_zero() -> None:

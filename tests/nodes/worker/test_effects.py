@@ -341,6 +341,26 @@ async def test_many_first_uses_at_once_make_one_table(
     assert await effects.guards() == 8
 
 
+@connects
+async def test_the_first_use_may_be_within_a_transaction_of_the_user_s(
+    blank_database: str, effects: Effects, connect: Connect
+) -> None:
+    async with connect(blank_database) as connection, connection.transaction():
+        await connection.execute("insert into effects default values")
+        await apply(attempt(1, new_id()), connection)
+    assert await effects.applied() == 2
+    assert await effects.guards() == 1
+
+
+async def test_a_table_that_the_block_misses_is_the_handler_s_own_affair(
+    blank_database: str, effects: Effects
+) -> None:
+    async with by_asyncpg(blank_database) as connection:
+        with pytest.raises(asyncpg.UndefinedTableError, match="nowhere"):
+            async with attempt(1, new_id()).exactly_once(connection):
+                await connection.execute("insert into nowhere default values")
+
+
 async def test_who_may_not_make_the_table_is_told_what_to_run(
     blank_database: str, effects: Effects
 ) -> None:
