@@ -15,6 +15,7 @@ from duly.wheel.backoff import Backoff
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES += sorted((ROOT / "examples").rglob("README.md"))
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -28,7 +29,7 @@ def words(page: str) -> set[str]:
     return {name for code in re.findall(r"`([^`\n]+)`", text) for name in re.findall(r"\w+", code)}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)\)", page.read_text())
     dead = [
