@@ -1,0 +1,77 @@
+"""10 000 tasks fall due while Redis is down: all are accepted, and all fire after its return, in order.
+
+In CI the outage is short. `DULY_TEST_OUTAGE_S=60` makes it a minute.
+"""
+
+import os
+from uuid import UUID
+
+import anyio
+import pytest
+from node_rig import RunningNode, running_node
+from private_valkey import PrivateValkey
+from waiting import wait_for
+
+from duly.storage.conveyor import Conveyor, Entry, GroupMissingError
+
+OUTAGE_S = float(os.environ.get("DULY_TEST_OUTAGE_S", "3"))
+TASKS = 10_000
+BATCH = 2_500
+
+
+async def test_10_000_tasks_that_fall_due_while_redis_is_down(
+    fresh_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    server = PrivateValkey(tmp_path_factory.mktemp("valkey"))
+    server.start()
+    try:
+        async with running_node(fresh_database, server.url, redis_timeout_s=1.0) as node:
+            server.stop()
+            back_at = anyio.current_time() + OUTAGE_S
+            ids: list[UUID] = []
+            for begin in range(0, TASKS, BATCH):
+                delays = (0.1 + OUTAGE_S * n / TASKS for n in range(begin, begin + BATCH))
+                ids += await node.client.submit_batch([{"type": "t", "delay": d} for d in delays])
+            assert len(set(ids)) == TASKS
+            await anyio.sleep_until(back_at)
+            # What was under way when the outage was noticed, and not a task more.
+            assert await node.count("tasks where status = 'running'") <= 4 * 200
+            in_memory = node.context.vitals.wheel_entries + node.context.vitals.ready_entries
+            server.start()
+            taken = await work(node, server.url)
+            assert in_memory <= TASKS
+    finally:
+        server.stop()
+    assert sorted(one.id for one in taken) == sorted(map(str, ids)), "each once"
+    dues = [one.due_us for one in taken]
+    assert dues == sorted(dues), "in order of due time"
+
+
+async def work(node: RunningNode, url: str) -> list[Entry]:
+    """Run every task as a worker would; what was taken, in order, until all are recorded."""
+    conveyor, taken = Conveyor(url, "w"), []
+    try:
+
+        async def all_recorded() -> bool:
+            await conveyor.beat(b'{"concurrency": 500}')
+            try:
+                found = await conveyor.read(["default"], 500, 50)
+            except GroupMissingError:
+                await conveyor.create_group("default")
+                return False
+            entries = [one for one in found if isinstance(one, Entry)]
+            taken.extend(entries)
+            if entries:
+                await conveyor.report("default", [report(one) for one in entries])
+                return False
+            return await node.count("finished_tasks") == TASKS
+
+        await wait_for(all_recorded, 120, "every task is recorded")
+    finally:
+        await conveyor.close()
+    return taken
+
+
+def report(entry: Entry) -> tuple[bytes, list[str | bytes]]:
+    said = ["id", entry.id, "token", str(entry.token), "outcome", "completed", "worker", "w"]
+    return entry.entry_id, [*said]
