@@ -50,6 +50,7 @@ _ANSWER_S = 30.0
 _SUSPICION_S = 15.0
 _ADOPTION_S = 5.0
 _FRESH_S = 1.0
+_FORGET_QUEUE_S = 600.0
 _STALL_S = 3.0  # a round that takes longer met a Redis that stood still
 
 
@@ -71,6 +72,8 @@ class Reaper(Actor[ReaperMessage]):
         self._redis = Patience("looking after workers", log, vitals.redis, REDIS_LONGEST_S)
         self._queues = QueuePatience("looking after", log, clock.monotonic, vitals.queues)
         self._marks: dict[str, frozenset[str]] = {}
+        self._known: set[str] = set()
+        self._deserted: dict[str, float] = {}  # queue without workers -> since when
         self._trusted_from = clock.monotonic() + _ttl_s()
         self._postgres = Patience("reading running tasks", log)
         self._next_rows = 0.0
@@ -157,10 +160,10 @@ class Reaper(Actor[ReaperMessage]):
     # Workers
 
     async def _look_at_workers(self) -> None:
-        known = await self._context.streams.known_queues()
-        for queue in known:
+        self._known = await self._context.streams.known_queues()
+        for queue in list(self._known):
             await self._guarded(queue, self._look_at_crew)
-        self._marks = {queue: marks for queue, marks in self._marks.items() if queue in known}
+        self._marks = {queue: marks for queue, marks in self._marks.items() if queue in self._known}
 
     async def _guarded(self, queue: str, look: Callable[[str], Awaitable[None]]) -> None:
         """Keep what is wrong with the keys of one queue from the others."""
@@ -189,6 +192,17 @@ class Reaper(Actor[ReaperMessage]):
             for one in crew.workers:
                 if one.sign is None:
                     await self._bury(queue, one)
+        await self._forget_if_deserted(queue, not crew.workers)
+
+    async def _forget_if_deserted(self, queue: str, deserted: bool) -> None:
+        now = self._context.clock.monotonic()
+        since = self._deserted.setdefault(queue, now)
+        if deserted and now - since < _FORGET_QUEUE_S:
+            return
+        del self._deserted[queue]
+        if deserted and await self._context.streams.forget_queue(queue):
+            log.info("forgot queue %s: empty, and no worker for %d s", queue, now - since)
+            self._known.discard(queue)
 
     async def _bury(self, queue: str, consumer: Consumer) -> None:
         streams = self._context.streams
@@ -266,6 +280,8 @@ class Reaper(Actor[ReaperMessage]):
             await self._guarded(queue, partial(self._look_in_queue, rows=some))
 
     async def _look_in_queue(self, queue: str, rows: list[RunningRow]) -> None:
+        if queue not in self._known:
+            await self._context.streams.announce(queue)  # its name was lost
         for at in range(0, len(rows), _PAGE):
             await self._locate(queue, rows[at : at + _PAGE])
         self._context.vitals.republished += await self._vanished.republish(queue)

@@ -125,16 +125,17 @@ class Recorder(Actor[RecorderMessage]):
         clock, streams = self._context.clock, self._context.streams
         if clock.monotonic() < self._queues_at:
             return
-        # Redis may have lost the name of a queue whose worker has yet to report.
-        listed = await streams.known_queues()
-        known = listed | set(self._queues)
-        for queue in known - listed:
+        known = await streams.known_queues()
+        unlisted = set(self._queues) - known
+        for queue in unlisted:
             streams.forget_announced(queue)
-        if not self._queues:
+        if unlisted or not self._queues:
+            # Forgotten because nothing runs there, or lost with Redis's data: who runs, will report.
             try:
                 known |= set(await running_queues(self._context.db, range(SLOTS)))
             except StoreUnavailableError as error:
                 self._postgres.failed(error)
+                known |= unlisted
         idle_ms, self._orphan_idle_ms = self._orphan_idle_ms, _ORPHAN_IDLE_MS
         self._queues = [queue for queue in sorted(known) if await self._is_readable(queue, idle_ms)]
         self._queues_at = clock.monotonic() + (_QUEUES_EVERY_S if known else 0.5)

@@ -76,4 +76,4 @@ def pairs(row: Any) -> dict[str, Any]:
 
 def is_missing(error: ResponseError) -> bool:
     """Whether Redis says that the stream or its group is not there."""
-    return str(error).startswith(("NOGROUP", "ERR no such key", "no such key"))
+    return str(error).startswith(("NOGROUP", "UNBLOCKED", "ERR no such key", "no such key"))

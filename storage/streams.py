@@ -240,11 +240,31 @@ class Streams:
 
     async def forget_nodes(self, queue: str, idle_ms: int) -> None:
         """Remove the names of nodes that have not read reports for so long and hold none."""
-        rows = await self._command("XINFO CONSUMERS", keys.reports(queue), keys.NODES_GROUP)
+        try:
+            rows = await self._command("XINFO CONSUMERS", keys.reports(queue), keys.NODES_GROUP)
+        except ResponseError as error:
+            if not is_missing(error):
+                raise
+            return
         for fact in map(pairs, rows):
             if fact["idle"] >= idle_ms and fact["name"] != self._node_id.encode():
                 args = [keys.NODES_GROUP, fact["name"]]
                 await self._scripts.run("forget_consumer", [keys.reports(queue)], args)
+
+    async def forget_queue(self, queue: str) -> bool:
+        """Remove a queue's name and keys if it is empty and has no worker; answers whether it was.
+
+        A publication that comes in between makes everything anew.
+        """
+        names = [keys.tasks(queue), keys.reports(queue), keys.inflight(queue), keys.entries(queue)]
+        args = [keys.WORKERS_GROUP, keys.MARK]
+        if not await self._scripts.run("forget_queue", names, args):
+            return False
+        self.forget_announced(queue)
+        await self._command("SREM", keys.QUEUES, queue)
+        if await self._command("EXISTS", keys.tasks(queue)):
+            await self.announce(queue)  # published to before its name went
+        return True
 
     async def inflight_page(self, queue: str, cursor: int) -> tuple[int, list[tuple[str, str]]]:
         """A page of the in-flight hash: (next cursor, 0 at the end; (id, token) pairs)."""

@@ -7,7 +7,7 @@ import anyio
 import pytest
 from context_rig import open_context
 from hand_worker import HandWorker
-from store_rig import claimed, outcomes, own_all, query, statuses
+from store_rig import NOW, claimed, outcomes, own_all, query, statuses
 from waiting import wait_for
 
 from duly.actors import reaper
@@ -17,6 +17,7 @@ from duly.actors.reaper import Reaper
 from duly.actors.recorder import Recorder
 from duly.storage import keys, slots
 from duly.storage.errors import StoreUnavailableError
+from duly.storage.slots import RunningRow
 
 Q = "default"
 
@@ -238,3 +239,34 @@ async def test_more_workers_than_connections_are_looked_at(
     await Reaper(context)._look_at_workers()
     assert await context.boxes.dispatcher.receive() == Capacity(Q, 600)
     context.boxes.dispatcher.handled()
+
+
+async def test_a_queue_without_tasks_and_workers_is_forgotten_after_a_while(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking = Reaper(context)
+    await context.streams.announce(Q)
+    await context.streams.announce("used")
+    await hand.call("XGROUP", "CREATECONSUMER", keys.tasks("used"), keys.WORKERS_GROUP, "w")
+    await hand.call("SET", keys.worker("w"), "{}")
+    for _ in range(3):
+        await looking._look_at_workers()
+    assert await context.streams.known_queues() == {Q, "used"}
+    monkeypatch.setattr(reaper, "_FORGET_QUEUE_S", 0.0)
+    await looking._look_at_workers()
+    assert await context.streams.known_queues() == {"used"}
+
+
+async def test_a_queue_whose_name_was_lost_is_announced_when_something_runs_in_it(
+    context: Context, hand: HandWorker
+) -> None:
+    await own_all(context.db)
+    (task,) = await claimed(context.db)
+    await context.streams.publish(Q, [task])
+    looking = Reaper(context)
+    await looking._look_at_workers()
+    await hand.call("DEL", keys.QUEUES)
+    await looking._look_at_workers()
+    row = RunningRow(task.id, task.token, Q, NOW, 300.0, "node-a")
+    await looking._look_at([row])
+    assert await context.streams.known_queues() == {Q}

@@ -151,7 +151,9 @@ async def test_c33_a_queue_whose_name_redis_lost_is_still_read(
     context: Context, hand: HandWorker
 ) -> None:
     """Its worker has yet to report, and nobody publishes to it that would make it known again."""
-    for queue in (Q, "quiet"):
+    await own_all(context.db)
+    await claimed(context.db, queue="quiet")
+    for queue in (Q, "quiet", "forgotten"):
         await context.streams.announce(queue)
     recorder = Recorder(context)
     await recorder._find_queues()

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import pytest
 from hand_worker import HandWorker
@@ -10,6 +11,7 @@ from waiting import wait_for
 from worker_rig import running
 
 import duly
+from duly.actors import reaper, recorder
 from duly.storage import keys
 
 TASKS = 50
@@ -80,3 +82,33 @@ async def test_a_wrong_typed_key_stops_its_own_queue_only(
             return answer.status == 200 and answer.body["parts"]["queues"]["ok"]
 
         await wait_for(clear, 60, "readiness is clear again")
+
+
+async def test_an_idle_queue_is_forgotten_and_comes_back_when_it_is_used(
+    node: RunningNode,
+    hand: HandWorker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(reaper, "_FORGET_QUEUE_S", 0.5)
+    monkeypatch.setattr(reaper, "_FORGET_IDLE_MS", 0)
+    monkeypatch.setattr(reaper, "_ROUND_S", 0.1)
+    monkeypatch.setattr(recorder, "_QUEUES_EVERY_S", 0.2)
+    monkeypatch.setattr(keys, "LIVENESS_TTL_MS", 100)
+
+    async def forgotten() -> bool:
+        names = await hand.call("KEYS", "duly:{bad}*")
+        return not names and not await hand.call("SISMEMBER", keys.QUEUES, "bad")
+
+    for _ in range(3):
+        task_id = (await node.client.submit("t", queue="bad")).id
+        await hand.live()
+        await hand.report(await hand.take())
+
+        async def over(one: UUID = task_id) -> bool:
+            return (await node.client.get(one)).status == "completed"
+
+        await wait_for(over, 30, "it ran")
+        await hand.die()
+        await wait_for(forgotten, 30, "the queue is forgotten")
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]

@@ -1,5 +1,6 @@
 """The conveyor's scripts on a real server: publishing, settling, fencing off, finding."""
 
+import asyncio
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -343,3 +344,63 @@ async def test_a_worker_whose_name_is_not_text_is_found_and_forgotten(
     await streams.settle_tasks(Q, [(held.entry_id, held.id, held.token)])
     await streams.forget_worker(Q, consumer.id)
     assert (await streams.crew(Q)).workers == []
+
+
+async def test_a_queue_in_use_is_not_forgotten(streams: Streams, client: Any) -> None:
+    one = task()
+    await streams.publish(Q, [one])
+    assert not await streams.forget_queue(Q)  # an entry
+    await run(client, "DEL", keys.tasks(Q))
+    assert not await streams.forget_queue(Q)  # its token
+    await run(client, "DEL", keys.inflight(Q), keys.entries(Q))
+    await run(client, "XADD", keys.reports(Q), "*", "a", "b")
+    assert not await streams.forget_queue(Q)  # a report
+    await run(client, "DEL", keys.reports(Q))
+    await streams.announce(Q)
+    await run(client, "XGROUP", "CREATECONSUMER", keys.tasks(Q), keys.WORKERS_GROUP, "w1")
+    assert not await streams.forget_queue(Q)  # a worker
+    await run(client, "XGROUP", "DELCONSUMER", keys.tasks(Q), keys.WORKERS_GROUP, "w1")
+    await streams.crew(Q)  # a mark is no worker
+    assert await streams.forget_queue(Q)
+    assert await streams.known_queues() == set()
+    assert await run(client, "KEYS", f"duly:{{{Q}}}*") == []
+
+
+async def test_a_publication_while_a_queue_is_forgotten_is_not_lost(
+    streams: Streams, redis_url: str, client: Any
+) -> None:
+    other = Streams(redis_url, "node-b", timeout_s=5.0)
+    try:
+        forgotten = 0
+        for number in range(200):
+            queue = f"q{number}"
+            await other.announce(queue)
+            done, _ = await asyncio.gather(
+                streams.forget_queue(queue), other.publish(queue, [task()])
+            )
+            forgotten += done
+            read = await run(
+                client, "XREADGROUP", "GROUP", keys.WORKERS_GROUP, "w",
+                "STREAMS", keys.tasks(queue), ">",
+            )  # fmt: skip
+            assert len(read[0][1]) == 1
+            assert queue in await streams.known_queues()
+        assert forgotten, "never at the same time"
+    finally:
+        await other.close()
+
+
+async def test_c35_what_was_deleted_or_trimmed_does_not_hold_up_a_take_over(
+    streams: Streams, client: Any
+) -> None:
+    await streams.announce(Q)
+    entries = [await run(client, "XADD", keys.reports(Q), "*", "n", n) for n in range(16)]
+    await run(client, "XREADGROUP", "GROUP", keys.NODES_GROUP, "dead",
+              "STREAMS", keys.reports(Q), ">")  # fmt: skip
+    await run(client, "XDEL", keys.reports(Q), *entries[::2])
+    await streams.take_over_reports(Q, 0)
+    found = await streams.read_reports([Q], block_ms=0, again=True)
+    kept = [one.entry_id for one in found if one.fields]
+    assert kept == entries[1::2]
+    await streams.settle_reports(Q, [(one.entry_id, b"", b"") for one in found])
+    assert (await run(client, "XPENDING", keys.reports(Q), keys.NODES_GROUP))[0] == 0
