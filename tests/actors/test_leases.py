@@ -364,3 +364,22 @@ async def test_a_paused_old_owner_cannot_hold_a_slot_for_ever(
     assert heard == [slots.SLOTS - 1, slots.SLOTS]  # the others did not wait for it
     assert paused.is_closed()
     assert "ended 1 sessions of old" in caplog.text
+
+
+async def test_a_claim_that_hangs_does_not_hold_up_the_hand_over(
+    rig: Rig, fresh_database: str
+) -> None:
+    await rig.round()
+    claiming = await asyncpg.connect(fresh_database, timeout=20)
+    await claiming.execute("begin")
+    await claiming.execute("select from slots where slot = 1 for share")
+    await rig.actor.stopped()
+    assert sorted(rig.servers.released) == sorted(ALL)
+    # Letting go in PostgreSQL still waits: the hand-over did not.
+    (row,) = await query(
+        rig.context.db,
+        "select count(*) as n from pg_stat_activity"
+        " where wait_event_type = 'Lock' and datname = current_database()",
+    )
+    assert row["n"] == 1
+    await claiming.close()

@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from cluster_rig import NODES, LoadedCluster, p99, worst
+from cluster_rig import NODES, LoadedCluster, now, p99, worst
 from processes import Processes
 from servers import ServerFactory
 
@@ -24,8 +24,13 @@ async def test_a_rolling_restart_delays_no_task(
     async with cluster.live_load(_PER_S):
         for number in range(NODES):
             async with cluster.spared(number):
+                moved = await cluster.slots_of(await cluster.node_id(number))
+                began = now()
                 assert cluster.nodes[number].stop() == 0
                 await cluster.shared_by(NODES - 1)
+                handed_over = await cluster.handed_over_after(moved, began)
+                log.warning("handed over %d slots in %.0f ms", len(moved), 1e3 * handed_over)
+                assert handed_over < _LATE_S
                 cluster.restart(number)
                 await cluster.shared_by(NODES)
     lags = await cluster.all_done()

@@ -1,7 +1,9 @@
 """Who is alive: registration, expiry and withdrawal on a real Redis."""
 
+import random
 from contextlib import AsyncExitStack
 
+import pytest
 from waiting import wait_for
 
 from duly.storage import keys
@@ -67,3 +69,30 @@ async def test_a_node_that_leaves_is_gone_at_once(redis_url: str) -> None:
             await one.beat(b"{}")
         await leaves.leave()
         assert await stays.beat(b"{}") == {"stays"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_whoever_asks_and_however_late_some_are_all_hear_the_same(
+    seed: int, redis_url: str
+) -> None:
+    """Joins, leaves and missed beats in any order: only joins and leaves change the answer."""
+    dice = random.Random(seed)
+    async with AsyncExitStack() as stack:
+        live: dict[str, Members] = {}
+        beats: dict[str, int] = {}
+        for step in range(150):
+            what = dice.choices(["join", "leave", "beat"], [1, 1, 12])[0]
+            if what == "join" and len(live) < 6:
+                live[f"node-{step}"] = member = Members(redis_url, f"node-{step}", 60, 5)
+                stack.push_async_callback(member.close)
+                beats[f"node-{step}"] = 0
+            elif what == "leave" and len(live) > 1:
+                name = dice.choice(sorted(live))
+                await live.pop(name).leave()
+                del beats[name]
+            elif live:
+                name = dice.choice(sorted(live))  # the others miss theirs
+                beats[name] += 1
+                known = {one for one, count in beats.items() if count}
+                established = {one for one, count in beats.items() if count > 1}
+                assert await live[name].beat(b"{}") == (established or known)

@@ -46,13 +46,21 @@ def p99(lags: Sequence[Lag]) -> float:
 
 
 class LoadedCluster:
-    """Nodes 0 to 2 on one store; `settings` are `DULY_*` variables for all of them."""
+    """Nodes 0 to 2 on one store; `settings` are `DULY_*` variables for all of them.
+
+    `skews`: node -> by how many seconds its wall clock is wrong.
+    """
 
     def __init__(
-        self, servers: EmbeddedServers, processes: Processes, settings: Mapping[str, str]
+        self,
+        servers: EmbeddedServers,
+        processes: Processes,
+        settings: Mapping[str, str],
+        skews: Mapping[int, float] | None = None,
     ) -> None:
         self._database_url = servers.database_url
         self._processes = processes
+        self._skews = skews or {}
         self._ports = [_free_port() for _ in range(NODES)]
         self._environment = {
             "DULY_DATABASE_URL": servers.database_url,
@@ -75,7 +83,10 @@ class LoadedCluster:
 
     def _start(self, number: int) -> Child:
         variables = {**self._environment, "DULY_PORT": str(self._ports[number])}
-        return self._processes.python("-m", "duly", "node", env=variables)
+        if number not in self._skews:
+            return self._processes.python("-m", "duly", "node", env=variables)
+        variables["TEST_SKEW_S"] = str(self._skews[number])
+        return self._processes.python("-m", "skewed_node", env=variables)
 
     def restart(self, number: int) -> None:
         """Start a node again that has ended; it is a new owner."""
@@ -100,6 +111,14 @@ class LoadedCluster:
         """The slots that PostgreSQL says are its own."""
         rows = await self.query("select slot from slots where owner = $1", owner)
         return {row["slot"] for row in rows}
+
+    async def handed_over_after(self, moved: set[int], since: float) -> float:
+        """How many seconds after `since` the last of these slots had a new owner."""
+        sql = (
+            "select extract(epoch from max(taken_at))::float8 as at from slots where slot = any($1)"
+        )
+        (row,) = await self.query(sql, sorted(moved))
+        return float(row["at"]) - since
 
     async def shared_by(self, count: int) -> None:
         """Wait until so many nodes own all slots in equal shares."""
@@ -129,8 +148,9 @@ class LoadedCluster:
         """Submit now what falls due evenly from `begins_s` on, for `for_s` seconds."""
         first = datetime.now(UTC) + timedelta(seconds=begins_s)
         due = [first + timedelta(seconds=n / per_s) for n in range(round(per_s * for_s))]
-        for at in range(0, len(due), 2000):
-            await self._submit(0, due[at : at + 2000])
+        whens = [{"run_at": at.isoformat()} for at in due]
+        for at in range(0, len(whens), 2000):
+            await self._submit(0, whens[at : at + 2000])
 
     @asynccontextmanager
     async def live_load(self, per_s: int) -> AsyncIterator[None]:
@@ -149,30 +169,32 @@ class LoadedCluster:
             number = (number + 1) % NODES
             if number == self._busy:
                 continue
-            await self._submit(
-                number, [datetime.now(UTC) + timedelta(seconds=_LIVE_DELAY_S)] * count
-            )
+            await self._submit(number, [{"delay": _LIVE_DELAY_S}] * count)
             await asyncio.sleep(_LIVE_EVERY_S)
 
-    async def _submit(self, number: int, due: Sequence[datetime]) -> None:
+    async def _submit(self, number: int, whens: Sequence[Mapping[str, object]]) -> None:
         async with Client(f"http://127.0.0.1:{self._ports[number]}") as client:
-            tasks = [{"type": "quick", "run_at": at.isoformat(), "max_retries": 0} for at in due]
-            await client.submit_batch(tasks)
-        self._submitted += len(due)
+            await client.submit_batch(
+                [{"type": "quick", "max_retries": 0, **when} for when in whens]
+            )
+        self._submitted += len(whens)
+
+    async def done(self) -> int:
+        """How many tasks have completed."""
+        (row,) = await self.query("select count(*) n from finished_tasks")
+        return int(row["n"])
 
     async def some_done(self) -> bool:
         """Whether a good number has completed."""
-        (row,) = await self.query("select count(*) n from finished_tasks")
-        return int(row["n"]) >= _SOME
+        return await self.done() >= _SOME
 
     async def all_done(self) -> list[Lag]:
         """Wait until every task has completed once; how late each was."""
 
-        async def done() -> bool:
-            (row,) = await self.query("select count(*) n from finished_tasks")
-            return int(row["n"]) >= self._submitted
+        async def all_are() -> bool:
+            return await self.done() >= self._submitted
 
-        await wait_for(done, _WAIT_S, "every task has ended", poll_s=0.2)
+        await wait_for(all_are, _WAIT_S, "every task has ended", poll_s=0.2)
         rows = await self.query(
             "select t.slot, extract(epoch from r.occurrence)::float8 due, "
             "extract(epoch from r.started_at - r.occurrence)::float8 lag "
