@@ -43,7 +43,7 @@ KINDS: Final[dict[str, Kind]] = {
     "flaky": Kind(120),
     "snoozy": Kind(50),
     "doomed": Kind(20, max_retries=1),
-    "once": Kind(50, max_retries=0, on_lost="fail"),
+    "once": Kind(50, max_retries=0, on_lost="fail", timeout=10.0),
     "effect": Kind(57, queue=QUEUES[1]),
     "hang": Kind(2.5, timeout=HANG_TIMEOUT_S),
     "block": Kind(0.25, timeout=HANG_TIMEOUT_S),
