@@ -156,9 +156,11 @@ class Firing:
         self, rows: list[DueRow], error: StoreUnavailableError
     ) -> tuple[list[Claimed], list[DueRow]]:
         """The claim may have committed. Find out, as long as it takes."""
+        doubt = error
         while True:
             await anyio.sleep(self._postgres.failed(error))
             try:
+                await doubt.settled()
                 found = await claims.claimed_by(self._context.db, self._context.node_id, rows)
             except StoreUnavailableError as again:
                 error = again

@@ -25,6 +25,7 @@ from duly.storage.leases import LeaseServers
 from duly.storage.members import Members
 from duly.storage.slots import session_name
 from duly.storage.streams import Streams
+from duly.storage.writer import Writer
 from duly.wheel.clock import ClusterClock
 
 _LEASE_TIMEOUT_SHARE = 0.1  # of the TTL: a lease server that swallows packets costs little
@@ -70,14 +71,15 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
     node_id = f"{settings.node_name}-{os.getpid()}-{secrets.token_hex(4)}"
     async with AsyncExitStack() as stack:
         databases = []
+        writer = Writer(settings.database_url)
         for size in (settings.db_core_pool_size, settings.db_pool_size):
             database = Database(
                 settings.database_url,
                 application=session_name(node_id),
                 pool_size=size,
                 statement_timeout_s=settings.db_statement_timeout_s,
+                writer=writer,
             )
-            await database.open()
             stack.push_async_callback(database.close)
             databases.append(database)
         streams = Streams(settings.redis_url, node_id, settings.redis_timeout_s)

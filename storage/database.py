@@ -2,47 +2,48 @@
 
 A statement is never cancelled from here. Cancelling a write makes asyncpg ask the server to cancel
 it, and a commit that waits for a standby then *succeeds* while it looks failed. So a statement runs
-to its end in a task of its own: the server bounds it (`statement_timeout`), and if the server does
-not answer at all the connection is cut and the outcome is in doubt. Whoever awaited it and was
-cancelled learns nothing; the connection goes back to the pool only when the statement has ended.
+to its end in a task of its own, and the server bounds it (`statement_timeout`). If the server does
+not answer at all, its outcome is in doubt, and its connection serves nobody until the statement has
+ended: neither cut while its commit waits for a standby, nor used again.
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import asyncpg
 
-from duly.storage.errors import StoreUnavailableError
+from duly.storage.doubts import Doubts
+from duly.storage.errors import Doubt, StoreUnavailableError
+from duly.storage.pool import Pool
 from duly.storage.queries import statements
+from duly.storage.writer import Writer
 
 T = TypeVar("T")
 
-log = logging.getLogger("duly.database")
-
-_CONNECT_TIMEOUT_S = 5.0
 # Beyond statement_timeout, for the answer to arrive. With the usual 3 s for a connection and 5 s for
 # a statement, a caller knows within 10 s.
 _ANSWER_MARGIN_S = 1.5
+_LOOK_EVERY_S = 0.1
 
-_TRANSIENT = (
+# The connection is gone, or its session was ended from outside.
+_LOST = (
     asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.QueryCanceledError,
+    asyncpg.OperatorInterventionError,
     asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.LockNotAvailableError,
-    asyncpg.DeadlockDetectedError,
-    asyncpg.SerializationError,
-    asyncpg.OutOfMemoryError,
-    asyncpg.DiskFullError,
-    OSError,
-    TimeoutError,
+    OSError,  # TimeoutError too
 )
+# The server could not do it now. It said so: nothing has been done.
+_REFUSED = (
+    asyncpg.QueryCanceledError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.TransactionRollbackError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.PostgresSystemError,
+)
+# The schema changed since the statement was prepared; nothing has been done.
+_OUTDATED = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
 
 
 class Database:
@@ -50,7 +51,8 @@ class Database:
 
     `pool_size` connections at most, made when first needed. Every call raises
     `StoreUnavailableError` when the server cannot be reached or does not answer in time; other
-    errors of PostgreSQL come as asyncpg raises them.
+    errors of PostgreSQL come as asyncpg raises them. Databases that share a `writer` learn from each
+    other when it moves.
     """
 
     def __init__(
@@ -61,45 +63,34 @@ class Database:
         pool_size: int = 8,
         statement_timeout_s: float = 5.0,
         acquire_timeout_s: float = 3.0,
+        writer: Writer | None = None,
     ) -> None:
-        self._dsn = dsn
+        self._writer = writer or Writer(dsn)
         self._application = application
-        self._pool_size = pool_size
         self._statement_timeout_s = statement_timeout_s
         self._acquire_timeout_s = acquire_timeout_s
-        self._pool: Any = None
-        self._running: set[asyncio.Task[Any]] = set()
-
-    async def open(self) -> None:
-        """Prepare the pool. Connects to nothing yet."""
-        self._pool = await asyncpg.create_pool(
-            self._dsn,
-            min_size=0,
-            max_size=self._pool_size,
-            timeout=_CONNECT_TIMEOUT_S,
-            max_inactive_connection_lifetime=60.0,
-            reset=_leave_as_it_is,
-            server_settings={
-                "application_name": self._application,
-                "statement_timeout": str(round(self._statement_timeout_s * 1000)),
-                "idle_in_transaction_session_timeout": "10000",
-                "synchronous_commit": "on",
-                "timezone": "UTC",
-                # One plan for the batch sizes that occur: costs less than planning each time.
-                "jit": "off",
+        self._pool = Pool(
+            self._writer,
+            pool_size,
+            {
+                "application_name": application,
+                "statement_timeout": str(round(statement_timeout_s * 1000)),
             },
         )
+        self._doubts = Doubts(self._writer, application)
+        self._running: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
         """Wait for what runs, then close every connection."""
-        if self._pool is None:
-            return
         if self._running:
             await asyncio.wait(self._running, timeout=self._limit_s)
-        try:
-            await asyncio.wait_for(self._pool.close(), timeout=2.0)
-        except TimeoutError:
-            self._pool.terminate()
+        self._doubts.close()
+        self._pool.close()
+
+    @property
+    def connections(self) -> int:
+        """How many there are, in use or not."""
+        return self._pool.connections
 
     @property
     def _limit_s(self) -> float:
@@ -121,11 +112,17 @@ class Database:
         return statements()[name]
 
     async def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        """Run `work(connection)` to its end, whatever becomes of the caller."""
-        task = asyncio.ensure_future(self._run(work))
+        """Run `work(connection)` to its end, whatever becomes of the caller.
+
+        It is one statement or one transaction; it may be called twice, if the first did nothing.
+        """
+        return await asyncio.shield(self._start(self._run(work)))
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
+        return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
@@ -133,58 +130,70 @@ class Database:
             task.exception()  # its caller may be gone: then nobody else looks
 
     async def _run(self, work: Callable[[Any], Awaitable[T]]) -> T:
-        try:
-            connection = await self._pool.acquire(timeout=self._acquire_timeout_s)
-        except (*_TRANSIENT, asyncpg.InterfaceError) as error:
-            raise StoreUnavailableError(f"no connection to PostgreSQL: {_text(error)}") from error
-        try:
-            return await self._bounded(connection, work)
-        except asyncpg.InterfaceError as error:
-            if not _is_lost(connection):
-                raise  # our own mistake, such as a value that does not fit its parameter
-            raise StoreUnavailableError(f"PostgreSQL: {_text(error)}", in_doubt=True) from error
-        except _TRANSIENT as error:
-            if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-                _cut(connection)  # no longer the writer: the next one may be elsewhere
-            raise StoreUnavailableError(f"PostgreSQL: {_text(error)}", in_doubt=True) from error
-        finally:
-            await self._give_back(connection)
-
-    async def _give_back(self, connection: Any) -> None:
-        """The statement has ended, whatever becomes of its connection now."""
-        try:
-            await self._pool.release(connection)
-        except (*_TRANSIENT, asyncpg.InterfaceError) as error:
-            log.debug("a connection was lost on its way back to the pool: %s", _text(error))
-
-    async def _bounded(self, connection: Any, work: Callable[[Any], Awaitable[T]]) -> T:
-        inner = asyncio.ensure_future(work(connection))
-        done, _ = await asyncio.wait({inner}, timeout=self._limit_s)
+        connection = await self._pool.acquire(self._acquire_timeout_s)
+        pid = connection.get_server_pid()
+        working = asyncio.ensure_future(_do(connection, work))
+        done, _ = await asyncio.wait({working}, timeout=self._limit_s)
         if not done:
-            _cut(connection)
+            doubt = self._doubts.add(pid)
+            self._start(self._linger(connection, working, doubt))
+            message = f"PostgreSQL: no answer within {self._limit_s:g} s"
+            raise StoreUnavailableError(message, doubt=doubt)
+        try:
+            answer = working.result()
+            if self._pool.is_unsure(connection):
+                message = "PostgreSQL: the commit was told not to wait for a standby"
+                raise StoreUnavailableError(message, in_doubt=True)
+            if _writes_no_more(connection):
+                self._writer.suspect()
+            return answer
+        except (*_LOST, *_REFUSED, asyncpg.InterfaceError) as error:
+            if isinstance(error, asyncpg.InterfaceError) and not connection.is_closed():
+                raise  # our own mistake, such as a value that does not fit its parameter
+            raise self._trouble(error, connection, pid) from error
+        finally:
+            self._pool.release(connection)
+
+    def _trouble(self, error: Exception, connection: Any, pid: int) -> StoreUnavailableError:
+        """What a caller is told of trouble with the server."""
+        text = f"PostgreSQL: {_text(error)}"
+        if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+            self._writer.suspect()  # the next one may be elsewhere
+        refused = isinstance(error, _REFUSED) and not connection.is_closed()
+        return StoreUnavailableError(text, doubt=None if refused else self._doubts.add(pid))
+
+    async def _linger(self, connection: Any, working: asyncio.Future[Any], doubt: Doubt) -> None:
+        """Keep the place of a connection that owes an answer until its statement has ended."""
+        try:
+            while not working.done() and doubt.at_work is not False:
+                await asyncio.wait({working}, timeout=_LOOK_EVERY_S)
+            if working.done():
+                self._doubts.answered(doubt)
+            else:
+                self._writer.suspect()  # others may be as dead
+        finally:
+            if not connection.is_closed():
+                connection.terminate()
             # Its loss ends what waits on it. Cancelling first would send a request to cancel.
-            done, _ = await asyncio.wait({inner}, timeout=1.0)
-            if not done:
-                inner.cancel()
-                await asyncio.wait({inner}, timeout=1.0)
-            raise TimeoutError(f"no answer within {self._limit_s:g} s")
-        return inner.result()
+            await asyncio.wait({working}, timeout=1.0)
+            working.cancel()
+            self._pool.release(connection)
 
 
-async def _leave_as_it_is(connection: Any) -> None:
-    """Resetting costs a round trip after each statement, and none of ours changes its session."""
-
-
-def _is_lost(connection: Any) -> bool:
+async def _do(connection: Any, work: Callable[[Any], Awaitable[T]]) -> T:
     try:
-        return bool(connection.is_closed())
-    except asyncpg.InterfaceError:  # lost so early that the pool has dropped it already
-        return True
+        return await work(connection)
+    except _OUTDATED:
+        return await work(connection)
 
 
-def _cut(connection: Any) -> None:
-    if not _is_lost(connection):
-        connection.terminate()
+def _writes_no_more(connection: Any) -> bool:
+    """Whether the server has told that it was set to read-only, or became a standby."""
+    settings = connection.get_settings()
+    return "on" in (
+        getattr(settings, "default_transaction_read_only", "off"),
+        getattr(settings, "in_hot_standby", "off"),
+    )
 
 
 def _text(error: BaseException) -> str:

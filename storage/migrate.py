@@ -13,10 +13,12 @@ from typing import Any
 import asyncpg
 
 from duly.storage.errors import MigrationError, StoreUnavailableError
+from duly.storage.writer import Writer
 
 _LOCK = 0x64756C79  # "duly"
 _NAME = re.compile(r"^(\d{4})_\w+\.sql$")
 _WAIT_FOR_OTHERS_S = 120
+_CONNECT_TIMEOUT_S = 10.0
 _INTERRUPTED = (
     OSError,
     asyncpg.InterfaceError,
@@ -53,15 +55,9 @@ async def migrate(dsn: str) -> list[str]:
     """Bring the schema to this version; answers the names of what was applied.
 
     Raises `MigrationError` for a schema that is newer or was changed, `StoreUnavailableError` when
-    PostgreSQL cannot be reached.
+    PostgreSQL cannot be reached, `RefusedError` when it does not let us in.
     """
-    try:
-        connection = await asyncpg.connect(
-            dsn, timeout=10, server_settings={"application_name": "duly migrate"}
-        )
-    # A ValueError is about the URL.
-    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise StoreUnavailableError(f"no connection to PostgreSQL: {error}") from error
+    connection = await Writer(dsn).connect(_CONNECT_TIMEOUT_S, {"application_name": "duly migrate"})
     try:
         async with connection.transaction():
             return await _apply(connection)

@@ -1,13 +1,15 @@
 """What clients do to tasks: submit, get, list, cancel, patch, retry, runs.
 
-Each is one statement; the answer to a change is decided by the row's version or status in it.
+Each is one statement; the answer to a change is decided by the row's version or status in it. If the
+answer to one is lost, it is looked up, and what was not done is done again (`certainty`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from duly.storage import certainty
 from duly.storage.database import Database
 from duly.storage.slots import DueRow
 
@@ -165,15 +167,19 @@ async def submit(
     db: Database, tasks: Sequence[NewTask], now: datetime, keys_until: datetime
 ) -> list[Submitted]:
     """Insert tasks, each of which stands for itself: one statement, two if clients chose ids."""
-    columns = _columns(tasks, now, keys_until)
-    if not any(task.own_id for task in tasks):
-        return [Submitted(*row) for row in await db.fetch("submit", *columns)]
 
-    async def work(connection: Any) -> list[Submitted]:
-        async with connection.transaction():
-            return await _insert(connection, tasks, columns)
+    async def attempt(some: Sequence[NewTask]) -> list[Submitted]:
+        columns = _columns(some, now, keys_until)
+        if not any(task.own_id for task in some):
+            return [Submitted(*row) for row in await db.fetch("submit", *columns)]
 
-    return await db.run(work)
+        async def work(connection: Any) -> list[Submitted]:
+            async with connection.transaction():
+                return await _insert(connection, some, columns)
+
+        return await db.run(work)
+
+    return await _submitted_for_certain(db, tasks, now, attempt)
 
 
 async def submit_all(
@@ -183,19 +189,44 @@ async def submit_all(
 
     A known key with the same fingerprint is no reason to refuse.
     """
-    columns = _columns(tasks, now, keys_until)
     bodies = {task.id: task.fingerprint for task in tasks}
 
-    async def work(connection: Any) -> list[Submitted]:
-        async with connection.transaction():
-            answers = await _insert(connection, tasks, columns)
-            for answer in answers:
-                same = answer.known and answer.fingerprint == bodies[answer.id]
-                if answer.slot is None and not same:
-                    raise Rejected(answers)
-            return answers
+    async def attempt(some: Sequence[NewTask]) -> list[Submitted]:
+        columns = _columns(some, now, keys_until)
 
-    return await db.run(work)
+        async def work(connection: Any) -> list[Submitted]:
+            async with connection.transaction():
+                answers = await _insert(connection, some, columns)
+                for answer in answers:
+                    same = answer.known and answer.fingerprint == bodies[answer.id]
+                    if answer.slot is None and not same:
+                        raise Rejected(answers)
+                return answers
+
+        return await db.run(work)
+
+    return await _submitted_for_certain(db, tasks, now, attempt)
+
+
+async def _submitted_for_certain(
+    db: Database,
+    tasks: Sequence[NewTask],
+    now: datetime,
+    attempt: Callable[[Sequence[NewTask]], Awaitable[list[Submitted]]],
+) -> list[Submitted]:
+    """Make an attempt; if how it ended is in doubt, look what it stored, and attempt what is missing."""
+
+    async def again() -> list[Submitted]:
+        rows = await certainty.read_back(db, "stored", [task.id for task in tasks], now)
+        there = [
+            Submitted(row["id"], row["slot"], row["created_at"], row["owner"], False, None, None)
+            for row in rows
+        ]
+        found = {answer.id for answer in there}
+        missing = [task for task in tasks if task.id not in found]
+        return there + (await attempt(missing) if missing else [])
+
+    return await certainty.certain(lambda: attempt(tasks), again)
 
 
 async def _insert(connection: Any, tasks: Sequence[NewTask], columns: list[Any]) -> list[Submitted]:
@@ -232,23 +263,50 @@ async def queues(db: Database, ids: Sequence[UUID]) -> dict[UUID, str]:
 
 async def cancel(db: Database, task_id: UUID, now: datetime) -> Cancelled | None:
     """Cancel a pending or running task; None if there is none by that id."""
-    rows = await db.fetch("cancel", task_id, now)
-    if not rows:
-        return None
-    *row, token = rows[0]
-    return Cancelled(TaskRow(*row), token)
+    async def attempt() -> Cancelled | None:
+        rows = await db.fetch("cancel", task_id, now)
+        if not rows:
+            return None
+        *row, token = rows[0]
+        return Cancelled(TaskRow(*row), token)
+
+    async def again() -> Cancelled | None:
+        row = await _done(db, task_id, now)
+        return await attempt() if row is None else Cancelled(row, row.version - 1)
+
+    return await certainty.certain(attempt, again)
 
 
 async def patch(
     db: Database, task_id: UUID, change: Change, if_version: int | None, now: datetime
 ) -> Changed | None:
     """Change a task if it is pending and at `if_version`; None if it has ended or never was."""
-    return _changed(await db.fetch("patch", task_id, now, if_version, *change))
+    return await _change(db, task_id, now, "patch", if_version, *change)
 
 
 async def retry(db: Database, task_id: UUID, now: datetime) -> Changed | None:
     """Make a failed task due now; None if there is no failed task by that id."""
-    return _changed(await db.fetch("retry", task_id, now))
+    return await _change(db, task_id, now, "retry")
+
+
+async def _change(
+    db: Database, task_id: UUID, now: datetime, name: str, *more: Any
+) -> Changed | None:
+    async def attempt() -> Changed | None:
+        return _changed(await db.fetch(name, task_id, now, *more))
+
+    async def again() -> Changed | None:
+        row = await _done(db, task_id, now)
+        return await attempt() if row is None else Changed(row, changed=True, slot_owner=None)
+
+    return await certainty.certain(attempt, again)
+
+
+async def _done(db: Database, task_id: UUID, now: datetime) -> TaskRow | None:
+    """The task, if the change that was made `now` is the last one: then it was ours."""
+    rows = await certainty.read_back(db, "get", [task_id])
+    row = TaskRow(*rows[0]) if rows else None
+    return row if row is not None and row.updated_at == now else None
 
 
 def _changed(rows: list[Any]) -> Changed | None:

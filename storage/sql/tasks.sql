@@ -42,6 +42,14 @@ from judged a
 left join inserted i on i.id = a.id
 left join slots s on s.slot = i.slot;
 
+-- name: stored
+-- After a submission in doubt: what it has stored of these ids. Its own instant is its mark.
+select t.id, t.slot, t.created_at, s.owner
+from tasks t left join slots s on s.slot = t.slot
+where t.id = any($1::uuid[]) and t.created_at = $2
+union all
+select id, slot, created_at, null from finished_tasks where id = any($1::uuid[]) and created_at = $2;
+
 -- name: withdraw_finished
 -- Within the transaction of a submission: an id of the client's own whose task ended between the
 -- submission's snapshot and its insert is in both tables now. A later snapshot sees it.

@@ -9,6 +9,13 @@ select clock_timestamp() as now;
 -- leaves no dead row behind, and nothing else locks this one.
 select version from duly_migrations order by version limit 1 for update;
 
+-- name: end_sessions
+-- Of these sessions of ours, those that are still there: because their commit waits for a standby, or
+-- because they do not end within a second. The others have been ended.
+select pid from pg_stat_activity
+where pid = any($1::int[]) and application_name = $2
+  and (coalesce(wait_event, '') = 'SyncRep' or not pg_terminate_backend(pid, 1000));
+
 -- One table a statement: they lock out its writers, who come to the two tables in another order.
 
 -- name: make_partitions

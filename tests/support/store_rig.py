@@ -19,7 +19,6 @@ ME = "node-a"
 async def opened(url: str, **options: Any) -> AsyncIterator[Database]:
     """A pool on `url` for the length of the block."""
     db = Database(url, **options)
-    await db.open()
     try:
         yield db
     finally:
