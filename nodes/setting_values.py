@@ -8,11 +8,11 @@ import ipaddress
 import re
 from collections.abc import Callable
 from typing import Final, Literal, TypeGuard, get_args
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from duly.storage import sentinel
+from duly.storage import sentinel, writer
 
 Role = Literal["read", "submit", "admin"]
 
@@ -30,8 +30,19 @@ class Token(msgspec.Struct, frozen=True):
 
 
 def read_database_url(value: object) -> str:
-    """A PostgreSQL URL; what follows the scheme is left to the driver."""
-    return _url(value, "postgresql", "postgres")
+    """A PostgreSQL URL of one host or several, of which the one that takes writes is used."""
+    url = _url(value, "postgresql", "postgres")
+    hosts = [host for host, _ in writer.hosts(url)]
+    options = parse_qs(urlsplit(url, allow_fragments=False).query)
+    if len(hosts) > 1 and not all(hosts):
+        raise ValueError("a URL without empty hosts: postgresql://user:password@one,two:5433/name")
+    if not all(map(_is_host_and_port, hosts)):
+        raise ValueError("a URL whose ports are from 1 to 65535")
+    if any("," in host for host in options.get("host", [])):
+        raise ValueError("a URL with its hosts before the path: postgresql://one,two:5433/name")
+    if set(options.get("target_session_attrs", [])) - {"read-write", "primary"}:
+        raise ValueError("a URL with target_session_attrs=read-write, or without it")
+    return url
 
 
 def read_redis_url(value: object) -> str:
@@ -133,6 +144,11 @@ def shown(name: str, value: object) -> object:
     if name.endswith(("_url", "_urls")) and isinstance(value, str):
         return redact_url(value)
     return "***" if name.endswith(("_url", "_urls")) or name == "tokens" else value
+
+
+def _is_host_and_port(text: str) -> bool:
+    match = re.fullmatch(r"(?:\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]*))?", text)
+    return match is not None and (not match[1] or 1 <= int(match[1]) <= 65_535)
 
 
 def _is_role(text: str) -> TypeGuard[Role]:

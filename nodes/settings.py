@@ -43,7 +43,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting of a node. Made by `load`, which checks it; printing hides the secrets."""
 
     database_url: str | None = None
-    """PostgreSQL: `postgresql://user:password@host:port/database` (or `postgres://`)."""
+    """PostgreSQL: `postgresql://user:password@host:port/database` (or `postgres://`); several hosts,
+    separated by commas, are asked for the one that takes writes."""
     redis_url: str | None = None
     """Redis or Valkey: `redis://`, `rediss://` (TLS), `unix://` or `redis+sentinel://`."""
     lease_redis_urls: tuple[str, ...] = ()

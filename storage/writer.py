@@ -37,7 +37,7 @@ class Writer:
     """
 
     def __init__(self, url: str) -> None:
-        self._places = places(url)
+        self._hosts = hosts(url)
         self.generation = 0
         """Grows with each suspicion; a connection is of the generation in which it was asked for."""
         self._listeners: list[Callable[[], None]] = []
@@ -57,9 +57,9 @@ class Writer:
 
         Raises `RefusedError` if every host refuses us, else `StoreUnavailableError`.
         """
-        share_s = timeout_s / len(self._places)
+        share_s = timeout_s / len(self._hosts)
         failures: list[tuple[str, Exception]] = []
-        for name, url in list(self._places):
+        for name, url in list(self._hosts):
             try:
                 connection = await asyncpg.connect(
                     url,
@@ -70,22 +70,22 @@ class Writer:
             except _TROUBLE as error:  # TimeoutError is an OSError
                 failures.append((name, error))
                 continue
-            if self._places[0][0] != name:
-                self._places.sort(key=lambda place: place[0] != name)
+            if self._hosts[0][0] != name:
+                self._hosts.sort(key=lambda host: host[0] != name)
             return connection
-        said = "; ".join(f"{name}: {_text(error)}" for name, error in failures)
+        said = "; ".join(f"{name or 'the server'}: {_text(error)}" for name, error in failures)
         refused = all(isinstance(error, _REFUSALS) for _, error in failures)
         kind = RefusedError if refused else StoreUnavailableError
         raise kind(f"no connection to PostgreSQL: {said}") from failures[-1][1]
 
 
-def places(url: str) -> list[tuple[str, str]]:
-    """Each host of a URL, by name, with a URL for it alone."""
+def hosts(url: str) -> list[tuple[str, str]]:
+    """Each `host:port` of a URL, with a URL of it alone."""
     match = _URL.fullmatch(url)
     if match is None:
         return [("", url)]
-    head, hosts, tail = match["head"], match["hosts"], match["tail"]
-    return [(host or "localhost", f"{head}{host}{tail}") for host in hosts.split(",")]
+    head, tail = match["head"], match["tail"]
+    return [(host, f"{head}{host}{tail}") for host in match["hosts"].split(",")]
 
 
 def _text(error: Exception) -> str:

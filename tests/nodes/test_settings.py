@@ -36,6 +36,23 @@ NUMBERS = [
 ]
 TEXTS = [
     ("database_url", ["postgres://h/d", "postgresql:///d?host=/run"], ["mysql://h", "h", " "]),
+    (
+        "database_url",
+        [
+            "postgresql://u:p@h1:5432,h2:5433/db?target_session_attrs=read-write",
+            "postgresql://h1,[::1]:5433,h3/db",
+            "postgresql://u:p%40q@h:/db?target_session_attrs=primary&sslmode=require",
+        ],
+        [
+            "postgresql://h1,/db",
+            "postgresql://h1:0/db",
+            "postgresql://h1:1,h2:65536/db",
+            "postgresql://h1:x/db",
+            "postgresql:///db?host=h1,h2",
+            "postgresql://h1,h2/db?target_session_attrs=any",
+            "postgresql://h1/db?target_session_attrs=standby",
+        ],
+    ),
     ("redis_url", ["redis://h", "rediss://h:1/2", "unix:///run/r"], ["http://h", "unix://"]),
     ("redis_url", ["redis://h:65535"], ["redis://h:0", "redis://h:65536", "redis://h:x"]),
     (
@@ -221,6 +238,7 @@ def test_settings_cannot_be_changed() -> None:
 SECRET_URLS = [
     ("database_url", "postgres://u:hush@h/d", "postgres://u:***@h/d"),
     ("database_url", "postgres://u:hu@sh/hush@h/d", "postgres://u:***@h/d"),
+    ("database_url", "postgres://u:hush@h1:1,h2:2/d", "postgres://u:***@h1:1,h2:2/d"),
     ("database_url", "postgres://h/d?password=hush&a=b", "postgres://h/d?password=***&a=b"),
     ("redis_url", "redis://:hush@h", "redis://:***@h"),
     ("redis_url", "unix:///run/r?password=hush", "unix:///run/r?password=***"),
