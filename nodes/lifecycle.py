@@ -12,10 +12,12 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from duly.actors.patience import Patience
 from duly.actors.runtime import Supervisor, TooManyRestartsError
 from duly.nodes.node import open_context, tree
 from duly.nodes.server import Announce, check_address
 from duly.nodes.settings import Settings
+from duly.storage.errors import RefusedError, StoreError, StoreUnavailableError
 from duly.storage.migrate import migrate
 
 log = logging.getLogger("duly.node")
@@ -35,11 +37,14 @@ def run_loop(main: Callable[[], Awaitable[int]]) -> int:
 async def run_node(settings: Settings) -> int:
     """Migrate, start the tree, run until a signal. Answers the exit code.
 
-    Raises ListenError if the API's port is not to be had, StoreError if the schema is not.
+    Waits for a PostgreSQL that is not there yet. Raises ListenError if the API's port is not to be
+    had, StoreError if PostgreSQL does not let us in or its schema is not one for us.
     """
     assert settings.database_url is not None
     await check_address(settings.host, settings.port)
-    await migrate(settings.database_url)
+    if not await _bring_schema(settings.database_url):
+        log.info("stopped before it had started")
+        return 0
     announce = Announce(settings.host)
     async with open_context(settings) as context:
         supervisor = tree(context, settings, announce)
@@ -47,6 +52,43 @@ async def run_node(settings: Settings) -> int:
         code = await _serve(supervisor)
         log.info("node %s stopped", context.node_id)
         return code
+
+
+async def _bring_schema(database_url: str) -> bool:
+    """Migrate, as soon as PostgreSQL is there; False if a signal came first."""
+    failure: StoreError | None = None
+    migrated = False
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_cancel_on_signal, tasks.cancel_scope)
+        try:
+            await _migrate(database_url)
+            migrated = True
+        except StoreError as error:  # carried out of the group, which would wrap it
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return migrated
+
+
+async def _migrate(database_url: str) -> None:
+    patience = Patience("reaching PostgreSQL", log)
+    while True:
+        try:
+            await migrate(database_url)
+        except RefusedError:
+            raise
+        except StoreUnavailableError as error:
+            await anyio.sleep(patience.failed(error))
+        else:
+            patience.worked()
+            return
+
+
+async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            scope.cancel()
 
 
 async def _serve(supervisor: Supervisor) -> int:

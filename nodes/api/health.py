@@ -48,7 +48,7 @@ class HealthHandlers:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._writing: asyncio.Task[None] | None = None
+        self._writing: asyncio.Task[Part] | None = None
 
     def routes(self) -> list[web.RouteDef]:
         """The routes of this part."""
@@ -86,12 +86,13 @@ class HealthHandlers:
         that waits for a standby keeps its connection.
         """
         if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(upkeep.try_write(self._context.db))
+            self._writing = asyncio.create_task(self._try_write())
         done, _ = await asyncio.wait({self._writing}, timeout=_PROBE_S)
-        if not done:
-            return Part(False, "no answer to a write")
+        return self._writing.result() if done else Part(False, "no answer to a write")
+
+    async def _try_write(self) -> Part:
         try:
-            self._writing.result()
+            await upkeep.try_write(self._context.db)
         except StoreUnavailableError as error:
             return Part(False, str(error))
         return Part(True)
