@@ -29,7 +29,7 @@ class Doubts:
 
     def add(self, pid: int) -> Doubt:
         """The session `pid` was at work when we last heard of it."""
-        doubt = self._open[pid] = Doubt(pid)
+        doubt = self._open.setdefault(pid, Doubt(pid))
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask())
         return doubt

@@ -61,6 +61,12 @@ class _Node(Collector):
             ("ready_entries", vitals.ready_entries, "Due tasks that wait for room in a stream"),
         ):
             yield GaugeMetricFamily(f"duly_{name}", text, value=value)
+        connections = GaugeMetricFamily(
+            "duly_database_connections", "Connections to PostgreSQL", labels=["pool"]
+        )
+        for pool, db in (("core", self._context.db), ("api", self._context.api_db)):
+            connections.add_metric([pool], db.connections)
+        yield connections
         depth = GaugeMetricFamily(
             "duly_mailbox_depth", "Messages that wait in an actor's mailbox", labels=["actor"]
         )

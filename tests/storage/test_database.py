@@ -174,6 +174,20 @@ async def test_c37_the_schema_may_change_under_prepared_statements(fresh_databas
             assert len(await claims.complete(db, [ended(t) for t in some], some[0].occurrence)) == 5
 
 
+async def test_c37_a_transaction_with_an_outdated_plan_is_repeated(db: Database) -> None:
+    """By itself a statement is prepared anew by the driver; within a transaction it fails."""
+    await query(db, "create table one (n int)")
+
+    async def work(connection: Any) -> list[Any]:
+        async with connection.transaction():
+            await connection.execute("insert into one values (1)")
+            return list(await connection.fetch("select * from one"))
+
+    assert [tuple(row) for row in await db.run(work)] == [(1,)]
+    await query(db, "alter table one add column later text")
+    assert [tuple(row) for row in await db.run(work)] == [(1, None), (1, None)]
+
+
 class TestOwnServer:
     """What needs a server that may be stopped."""
 
