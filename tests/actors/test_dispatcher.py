@@ -14,7 +14,7 @@ from duly.actors.context import Options
 from duly.actors.dispatcher import Dispatcher
 from duly.actors.messages import Capacity, Due, Ownership
 from duly.storage import claims
-from duly.storage.errors import StoreUnavailableError
+from duly.storage.errors import Doubt, StoreUnavailableError
 from duly.storage.slots import DueRow
 
 
@@ -133,6 +133,20 @@ async def test_a_claim_in_doubt_is_read_back(committed: bool) -> None:
         await published(firing, 50)
     assert sorted(firing.streams.ids) == sorted(row.id for row in rows)
     assert firing.database.calls["claim"] == (1 if committed else 2)
+
+
+async def test_a_claim_in_doubt_is_read_back_when_it_is_decided() -> None:
+    """What is still under way may commit after the look: then it would be found by the reaper only."""
+    firing, doubt = Firing(), Doubt(1)
+    cut = StoreUnavailableError("cut", doubt=doubt)
+    firing.database.errors.append(("claim", cut, True))
+    rows = [due_row(-1) for _ in range(5)]
+    async with firing.running(Dispatcher):
+        await send(firing, rows)
+        await anyio.sleep(20)
+        assert firing.database.calls["claimed"] == 0
+        doubt.over.set()
+        await published(firing, 5)
 
 
 async def test_redis_away_publishes_what_is_claimed_and_claims_no_more() -> None:

@@ -1,6 +1,7 @@
 """A primary with a synchronous standby: commits that wait, and the primary that is another one now."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from duly.storage import upkeep
 from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.migrate import migrate
+from duly.storage.writer import Writer
 
 WAITING = (
     "select pid from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'duly'"
@@ -103,6 +105,18 @@ async def test_writes_go_on_at_the_server_that_was_promoted(
     await anyio.to_thread.run_sync(pair.promote)
     await wait_for(lambda: submit(db), 20, "writes resume", ignore=(StoreUnavailableError,))
     assert len(await query(db, "select from tasks")) == 4
+
+
+async def test_hosts_that_swallow_everything_share_the_time(pair: PostgresPair) -> None:
+    async with cutting_proxy(pair.standby.url) as proxy:
+        proxy.swallow()
+        credentials, _, rest = pair.url.rpartition("@")
+        hole = proxy.url.rpartition("@")[2].partition("/")[0]
+        began = time.monotonic()
+        connection = await Writer(f"{credentials}@{hole},{hole},{rest}").connect(8, {})
+        connection.terminate()
+        assert proxy.accepted == 2
+        assert time.monotonic() - began < 15  # not 8 seconds for each
 
 
 async def test_a_first_host_that_swallows_everything_is_passed_by(pair: PostgresPair) -> None:
