@@ -19,17 +19,17 @@ async def certain(attempt: Callable[[], Awaitable[T]], again: Callable[[], Await
     `again` looks first whether the attempt was carried out, which is decided by then: its session is
     gone. Raises `StoreUnavailableError`, in doubt, if that takes too long.
     """
-    now = asyncio.get_running_loop().time
-    deadline = now() + _WITHIN_S
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + _WITHIN_S
     try:
         return await attempt()
     except StoreUnavailableError as error:
         if not error.in_doubt:
             raise
         doubt = error
-    while now() < deadline:
+    while clock() < deadline:
         try:
-            await doubt.settled(deadline - now())
+            await doubt.settled(deadline - clock())
             return await again()
         except StoreUnavailableError as error:
             if error.in_doubt:

@@ -69,7 +69,7 @@ class Doubts:
         }
         connection = await self._writer.connect(_TIMEOUT_S, settings)
         looking = asyncio.ensure_future(
-            connection.fetch(statements()["end_sessions"], pids, self._application)
+            connection.fetch(statements()["settle_sessions"], pids, self._application)
         )
         try:
             await asyncio.wait({looking}, timeout=_TIMEOUT_S)

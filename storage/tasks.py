@@ -263,6 +263,7 @@ async def queues(db: Database, ids: Sequence[UUID]) -> dict[UUID, str]:
 
 async def cancel(db: Database, task_id: UUID, now: datetime) -> Cancelled | None:
     """Cancel a pending or running task; None if there is none by that id."""
+
     async def attempt() -> Cancelled | None:
         rows = await db.fetch("cancel", task_id, now)
         if not rows:

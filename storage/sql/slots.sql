@@ -30,10 +30,11 @@ select slot, owner, epoch from slots where slot = any($1::smallint[]);
 
 -- name: end_sessions
 -- End the sessions called any of $1 that have held locks on slots for $2 seconds and more: a paused
--- process that does not read the answer to its claim would hold them for ever.
+-- process that does not read the answer to its claim would hold them for ever. A commit that waits for
+-- a standby is left alone: ended, it would count here and not there.
 select pg_terminate_backend(a.pid) from pg_stat_activity a
 where a.application_name = any($1::text[]) and a.usename = current_user
-  and a.datname = current_database()
+  and a.datname = current_database() and coalesce(a.wait_event, '') <> 'SyncRep'
   and a.xact_start < clock_timestamp() - make_interval(secs => $2)
   and exists (
     select from pg_locks l where l.pid = a.pid and l.relation = 'slots'::regclass

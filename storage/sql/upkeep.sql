@@ -9,7 +9,7 @@ select clock_timestamp() as now;
 -- leaves no dead row behind, and nothing else locks this one.
 select version from duly_migrations order by version limit 1 for update;
 
--- name: end_sessions
+-- name: settle_sessions
 -- Of these sessions of ours, those that are still there: because their commit waits for a standby, or
 -- because they do not end within a second. The others have been ended.
 select pid from pg_stat_activity
