@@ -15,7 +15,7 @@ create table if not exists duly_effects (
     occurrence timestamptz not null,
     token      bigint      not null,
     result     jsonb,
-    created_at timestamptz not null default now(),
+    created_at timestamptz not null default clock_timestamp(),
     primary key (task_id, occurrence)
 );
 
