@@ -112,7 +112,7 @@ async def _quiet(cluster: Cluster) -> None:
     while time.monotonic() < until:
         with contextlib.suppress(*_TROUBLE):
             left = await store.unfinished(cluster.database_url)
-            sizes = await store.leftovers(cluster.redis_url, QUEUES)
+            sizes = await store.leftovers(cluster.database_url, cluster.redis_url, QUEUES)
             if not left and not any(sizes.values()):
                 return
         await asyncio.sleep(0.5)
