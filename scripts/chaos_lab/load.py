@@ -21,6 +21,7 @@ from chaos_lab.work import KINDS, RETRY_DELAY_S
 
 _TICK_S: Final = 0.2
 _ANSWER_S: Final = 12.0
+_AVOIDED_S: Final = 5.0
 _UNDER_WAY_MAX: Final = 60
 _NOW_SHARE: Final = 0.3
 _SINGLE_SHARE: Final = 0.15
@@ -36,6 +37,7 @@ class Load:
     def __init__(self, apis: Sequence[str], folder: Path, seed: int) -> None:
         self._apis = list(apis)
         self._journal = Journal(folder / CLIENT_LOG)
+        self._silent_until = dict.fromkeys(self._apis, 0.0)
         self._chance = random.Random(seed)
         self._under_way: set[asyncio.Task[None]] = set()
         self._batches = 0
@@ -138,7 +140,9 @@ class Load:
         self, http: aiohttp.ClientSession, method: str, path: str, body: Any
     ) -> int | None:
         """The status, or None if there was no answer; asks another node where none is."""
-        for api in self._chance.sample(self._apis, len(self._apis)):
+        apis = self._chance.sample(self._apis, len(self._apis))
+        # As a load balancer does: the one that was silent is asked last for a while.
+        for api in sorted(apis, key=lambda api: self._silent_until[api] > time.monotonic()):
             try:
                 async with http.request(method, f"{api}{path}", json=body) as answer:
                     await answer.read()
@@ -146,6 +150,7 @@ class Load:
             except aiohttp.ClientConnectorError:
                 continue  # surely not sent
             except (aiohttp.ClientError, OSError, TimeoutError):
+                self._silent_until[api] = time.monotonic() + _AVOIDED_S
                 return None
         return None
 
