@@ -16,7 +16,7 @@ log = logging.getLogger("test.node_loss")
 
 _PER_S = 100
 _TTL_S = 4.0
-_NOISE_S = 4.0  # beyond what is promised, for a machine on which others are at work
+_NOISE_S = 3.0  # beyond what is promised, for a machine on which others are at work
 
 
 async def test_kill_9_of_one_of_three_nodes(
@@ -45,13 +45,13 @@ async def test_kill_9_of_one_of_three_nodes(
         len(lags), 1e3 * worst(orphans), 1e3 * p99(before), 1e3 * p99(after),
     )  # fmt: skip
     assert worst(orphans) < _TTL_S + 2 + _NOISE_S
-    assert p99(after) < p99(before) + 1.0
+    assert p99(after) < p99(before) + _NOISE_S
 
 
 async def test_a_node_that_slept_claims_nothing_that_it_lost(
     make_servers: ServerFactory, processes: Processes
 ) -> None:
-    quick = {"DULY_LEASE_TTL_S": "1.5", "DULY_LEASE_RENEW_S": "0.3"}
+    quick = {"DULY_LEASE_TTL_S": "3", "DULY_LEASE_RENEW_S": "0.5"}
     cluster = LoadedCluster(make_servers(), processes, quick)
     await cluster.start()
     await watch_claims(cluster.query)
