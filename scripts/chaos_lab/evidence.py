@@ -18,7 +18,7 @@ WORKER_LOGS = "worker-*.jsonl"
 
 
 class Task(NamedTuple):
-    """A submission. `accepted`: True after a 2xx, None if no clear answer came."""
+    """A submission. `accepted`: True after a 2xx, None if no clear answer came by `answered`."""
 
     id: str
     kind: str
@@ -27,6 +27,7 @@ class Task(NamedTuple):
     max_retries: int
     retry_delay: float
     accepted: bool | None
+    answered: float | None = None
 
 
 class Answer(NamedTuple):
@@ -149,10 +150,8 @@ def _load_client(found: Evidence, lines: Iterable[Any]) -> None:
             ]
         elif kind == "submitted":
             # A batch without such a line was never answered: it may be stored or not.
-            accepted = line["accepted"]
-            batches[line["batch"]] = [
-                task._replace(accepted=accepted) for task in batches[line["batch"]]
-            ]
+            answer = {"accepted": line["accepted"], "answered": line["at"]}
+            batches[line["batch"]] = [task._replace(**answer) for task in batches[line["batch"]]]
         else:
             (found.cancels if kind == "cancel" else found.changes).append(Answer(**line))
     for batch in batches.values():

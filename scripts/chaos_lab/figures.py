@@ -32,12 +32,14 @@ class Recovery(NamedTuple):
 
 
 def first_lags(evidence: Evidence) -> list[tuple[float, float]]:
-    """(due, lag) of every task that was started and that no change moved, by due time."""
+    """(due, lag) of every task that was accepted before it was due and never changed, by due time."""
     moved = {answer.id for answer in evidence.changes}
     found = []
     for task_id, starts in evidence.starts.items():
         task = evidence.tasks.get(task_id)
-        if task is not None and task_id not in moved:
+        if task is None or task_id in moved or not task.accepted:
+            continue
+        if task.answered is not None and task.answered < task.due:
             found.append((task.due, min(start.at for start in starts) - task.due))
     return sorted(found)
 

@@ -178,7 +178,7 @@ def test_evidence_is_read_from_its_folder(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
 
     plain = task()._asdict()
-    del plain["sent"], plain["accepted"]
+    del plain["sent"], plain["accepted"], plain["answered"]
     doubtful = {**plain, "id": "b"}
     write(
         "client.jsonl",
@@ -197,7 +197,7 @@ def test_evidence_is_read_from_its_folder(tmp_path: Path) -> None:
         {"e": "run", **run()._asdict()},
     )
     found = load(tmp_path)
-    assert found.tasks == {"a": task(), "b": task(id="b", accepted=None)}
+    assert found.tasks == {"a": task(answered=T), "b": task(id="b", accepted=None)}
     assert found.cancels == [answer(409)]
     assert found.changes == [answer(None, due=T)]
     assert (found.starts["a"], found.ends["a", 1]) == ([start()], [end()])
