@@ -19,9 +19,6 @@ from duly.storage.members import Members
 from duly.storage.streams import Streams
 from duly.wheel.clock import ClusterClock
 
-REDIS_LONGEST_S = 2.0
-"""Longest wait between tries of Redis: after a failover the work goes on that soon."""
-
 
 @dataclass(frozen=True)
 class Options:

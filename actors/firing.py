@@ -15,9 +15,9 @@ from uuid import UUID
 
 import anyio
 
-from duly.actors.context import REDIS_LONGEST_S, Context
+from duly.actors.context import Context
 from duly.actors.messages import Ownership, Refused
-from duly.actors.patience import Patience, QueuePatience
+from duly.actors.patience import REDIS_LONGEST_S, Patience, QueuePatience
 from duly.storage import claims
 from duly.storage.claims import Claimed
 from duly.storage.errors import StoreUnavailableError
@@ -114,7 +114,7 @@ class Firing:
     async def _mended(self, queue: str) -> bool:
         """Whether the keys of a queue that failed are right now."""
         try:
-            await self._context.streams.announce(queue)
+            await self._context.streams.check_queue(queue)
         except TROUBLE as error:
             self._note(queue, error)
             return False

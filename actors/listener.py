@@ -7,9 +7,9 @@ from typing import NoReturn
 import msgspec
 
 from duly.actors import wakes
-from duly.actors.context import REDIS_LONGEST_S, Context
+from duly.actors.context import Context
 from duly.actors.messages import Schedule
-from duly.actors.patience import Patience
+from duly.actors.patience import REDIS_LONGEST_S, Patience
 from duly.actors.runtime import Actor, Mailbox
 from duly.storage.redis import TROUBLE
 

@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from duly.actors.troubles import Troubles
 
+REDIS_LONGEST_S = 2.0
+"""Longest wait between tries of Redis: after a failover the work goes on that soon."""
+
 
 class Patience:
     """Back-off of one loop: 0.1 s after the first failure, doubling up to 5 s, ± 20 %."""

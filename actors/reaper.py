@@ -24,10 +24,10 @@ import anyio
 import msgspec
 from redis.exceptions import ResponseError
 
-from duly.actors.context import REDIS_LONGEST_S, Context
+from duly.actors.context import Context
 from duly.actors.messages import Capacity, Outcomes, ReaperMessage
 from duly.actors.outcomes import is_token
-from duly.actors.patience import Patience, QueuePatience
+from duly.actors.patience import REDIS_LONGEST_S, Patience, QueuePatience
 from duly.actors.runtime import Actor, MailboxClosedError, Reply
 from duly.actors.vanished import Vanished
 from duly.storage import keys, slots
@@ -48,7 +48,7 @@ _TIMEOUT_SLACK_MS = 5_000
 _FORGET_IDLE_MS = 60_000
 _ANSWER_S = 30.0
 _SUSPICION_S = 15.0
-_ADOPTION_S = 5.0
+_HURRY_S = 5.0
 _FRESH_S = 1.0
 _FORGET_QUEUE_S = 600.0
 _STALL_S = 3.0  # a round that takes longer met a Redis that stood still
@@ -80,7 +80,7 @@ class Reaper(Actor[ReaperMessage]):
         self._data_mark: tuple[bytes, bytes | None] | None = None
         self._suspicious_until = 0.0
         self._gained_at_us = 0
-        self._adopting_until = 0.0
+        self._hurry_until = 0.0
 
     async def run(self) -> None:
         clock = self._context.clock
@@ -105,7 +105,7 @@ class Reaper(Actor[ReaperMessage]):
 
     async def _wait(self) -> bool:
         """Until the next round is due, or slots were gained; answers whether a stop began."""
-        round_s = _ROUND_S / 2 if self._adopting else _ROUND_S
+        round_s = _ROUND_S / 2 if self._hurrying else _ROUND_S
         with anyio.move_on_after(round_s):
             gained = False
             while not gained:
@@ -123,12 +123,12 @@ class Reaper(Actor[ReaperMessage]):
         """The owner before may have died between a claim and its publication: look at once."""
         clock = self._context.clock
         self._gained_at_us = clock.now_us()
-        self._adopting_until = clock.monotonic() + _ADOPTION_S
+        self._hurry_until = clock.monotonic() + _HURRY_S
         self._next_rows = 0.0
 
     @property
-    def _adopting(self) -> bool:
-        return self._context.clock.monotonic() < self._adopting_until
+    def _hurrying(self) -> bool:
+        return self._context.clock.monotonic() < self._hurry_until
 
     async def _check_data(self) -> None:
         """Notice within a second that Redis restarted or lost its data."""
@@ -148,14 +148,14 @@ class Reaper(Actor[ReaperMessage]):
 
     def _suspect(self) -> None:
         """For a while, look at once for what was claimed a moment ago."""
-        self._suspicious_until = self._context.clock.monotonic() + _SUSPICION_S
+        now = self._context.clock.monotonic()
+        self._suspicious_until, self._hurry_until = now + _SUSPICION_S, now + _HURRY_S
         self._next_rows = 0.0
 
     def _rows_every_s(self) -> float:
-        if self._adopting:
+        if self._hurrying:
             return 0.0
-        suspicious = self._context.clock.monotonic() < self._suspicious_until
-        return _ROWS_EVERY_S / 2 if suspicious else _ROWS_EVERY_S
+        return _ROWS_EVERY_S
 
     # Workers
 
@@ -179,7 +179,7 @@ class Reaper(Actor[ReaperMessage]):
     async def _look_at_crew(self, queue: str) -> None:
         crew = await self._context.streams.crew(queue)
         if self._queues.failing(queue):
-            await self._context.streams.announce(queue)  # shows that its other keys are right
+            await self._context.streams.check_queue(queue)
             self._queues.worked(queue)
         before = self._marks.get(queue)
         self._marks[queue] = crew.marks
@@ -268,7 +268,7 @@ class Reaper(Actor[ReaperMessage]):
         if now < self._suspicious_until:
             return from_us(fresh_us)
         before_us = now_us - round(grace_s * 1e6)
-        if self._adopting:
+        if self._hurrying:
             before_us = max(before_us, min(fresh_us, self._gained_at_us))
         return from_us(before_us)
 

@@ -13,10 +13,10 @@ import anyio
 from redis.exceptions import ResponseError
 
 from duly.actors import wakes
-from duly.actors.context import REDIS_LONGEST_S, Context
+from duly.actors.context import Context
 from duly.actors.messages import Outcomes, Ownership, RecorderMessage
 from duly.actors.outcomes import parse_report
-from duly.actors.patience import Patience, QueuePatience
+from duly.actors.patience import REDIS_LONGEST_S, Patience, QueuePatience
 from duly.actors.recording import record
 from duly.actors.runtime import Actor, MailboxClosedError
 from duly.storage.claims import Ended

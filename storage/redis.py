@@ -25,6 +25,8 @@ TROUBLE = (RedisError, OSError, TimeoutError)
 
 Word = str | bytes | int | float
 
+_CONNECTIONS = 1_000  # as many calls at once; the library's default is 100 in some versions
+
 _RAW = ("XREADGROUP", "XRANGE", "XPENDING", "XAUTOCLAIM", "XINFO CONSUMERS")
 
 
@@ -39,6 +41,7 @@ def connect(url: str, *, name: str, **options: Any) -> Redis:
         url,
         protocol=2,
         client_name=name,
+        max_connections=_CONNECTIONS,
         # No timeout of the library's own: on Python 3.11 it can swallow a cancellation.
         socket_timeout=None,
         socket_connect_timeout=5.0,

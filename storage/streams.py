@@ -68,6 +68,12 @@ class Streams:
         await self._make_group(keys.tasks(queue), keys.WORKERS_GROUP)
         self._announced.add(queue)
 
+    async def check_queue(self, queue: str) -> None:
+        """`announce`, and raise if something of another type is in the place of any of its keys."""
+        await self.announce(queue)
+        for name in (keys.inflight(queue), keys.entries(queue)):
+            await self._command("HLEN", name)
+
     async def announce_reports(self, queue: str) -> None:
         """As `announce`, unless that was done before; the reports can be read whatever the tasks."""
         # Only once: Redis without memory refuses it, and reading reports is what makes room.

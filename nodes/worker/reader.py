@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from duly.actors.patience import Patience
+from duly.actors.patience import REDIS_LONGEST_S, Patience
 from duly.nodes.worker import outcomes
 from duly.nodes.worker.reporter import Reporter
 from duly.nodes.worker.run import now_ms
@@ -81,7 +81,7 @@ class Reader:
 
     async def run(self) -> None:
         """Read and start tasks until `close`."""
-        patience = Patience("reading tasks", log)
+        patience = Patience("reading tasks", log, longest_s=REDIS_LONGEST_S)
         self._audit_at_s = time.monotonic() + AUDIT_EVERY_S
         while not self._closing.is_set():
             if self._runner.free <= 0 or self._reporter.full:

@@ -66,7 +66,9 @@ class SentinelSetup:
             return True
 
         await wait_for(ordered, 60, "a failover is possible", ignore=(RedisError,), poll_s=0.2)
-        await wait_for(lambda: is_master(self.servers[1]), 60, "the replica is promoted")
+        await wait_for(
+            lambda: is_master(self.servers[1]), 60, "the replica is promoted", ignore=(RedisError,)
+        )
 
     def stop(self) -> None:
         """Kill all."""
