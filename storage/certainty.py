@@ -43,7 +43,7 @@ async def read_back(db: Database, name: str, *args: Any) -> list[Any]:
 
     What is read may have been committed without waiting. A write after it waits for both.
     """
-    look, write = db.sql(name), db.sql("try_write")
+    look, write = Database.sql(name), Database.sql("try_write")
 
     async def work(connection: Any) -> list[Any]:
         async with connection.transaction():

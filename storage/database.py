@@ -31,6 +31,7 @@ _LOST = (
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InternalClientError,  # the driver does not know any more where it is
     OSError,  # TimeoutError too
 )
 # The server could not do it now. It said so: nothing has been done.
@@ -159,8 +160,11 @@ class Database:
         text = f"PostgreSQL: {_text(error)}"
         if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
             self._writer.suspect()  # the next one may be elsewhere
-        refused = isinstance(error, _REFUSED) and not connection.is_closed()
-        return StoreUnavailableError(text, doubt=None if refused else self._doubts.add(pid))
+        if isinstance(error, _REFUSED) and not connection.is_closed():
+            return StoreUnavailableError(text)
+        if not connection.is_closed():
+            connection.terminate()  # there may be a reply to come
+        return StoreUnavailableError(text, doubt=self._doubts.add(pid))
 
     async def _linger(self, connection: Any, working: asyncio.Future[Any], doubt: Doubt) -> None:
         """Keep the place of a connection that owes an answer until its statement has ended."""

@@ -66,6 +66,7 @@ class Pool:
 
     def release(self, connection: Any) -> None:
         """Take a connection back; it is kept if it is sound and still one to the writer."""
+        self._unsure.discard(connection)
         try:
             if self._is_sound(connection):
                 self._idle.append((connection, time.monotonic()))
@@ -75,11 +76,8 @@ class Pool:
             self._room.release()
 
     def is_unsure(self, connection: Any) -> bool:
-        """Whether a commit since the last question was given up waiting for a standby."""
-        if connection not in self._unsure:
-            return False
-        self._unsure.discard(connection)
-        return True
+        """Whether a commit since `acquire` did not wait for the standby that it should have waited for."""
+        return connection in self._unsure
 
     def drop_idle(self) -> None:
         """Close what is not in use."""
