@@ -75,8 +75,9 @@ class LeaseActor(Actor[Refused]):
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
-            for loop in (self._hear_changes, self._hear_refusals, self._keep_renewing):
+            for loop in (self._hear_changes, self._hear_refusals, self._keep_beating):
                 tasks.start_soon(loop)
+            tasks.start_soon(self._keep_renewing)
             tasks.start_soon(self._keep_looking)
             await self.stopping.wait()
             tasks.cancel_scope.cancel()
@@ -103,6 +104,12 @@ class LeaseActor(Actor[Refused]):
             share = _LOOK_AGAIN_SHARE if wanting else _LOOK_SHARE
             with anyio.move_on_after(self._context.options.lease_renew_s * share):
                 await self._look_now.wait()
+
+    async def _keep_beating(self) -> None:
+        """Each look begins with a beat; but one that PostgreSQL holds up may outlast our TTL."""
+        while True:
+            await anyio.sleep(self._context.options.lease_renew_s)
+            await self._beat()
 
     async def _keep_renewing(self) -> None:
         while True:

@@ -70,7 +70,7 @@ class TakeOver:
                 young = sorted(held.young.intersection(left))
                 taken = await slots.take(context.db, left, context.node_id, now, young)
                 if context.clock.monotonic() >= valid_until:
-                    return {}  # slower than the lease's own life: not to be used
+                    return owned  # these now came later than the lease's own life: not to be used
                 owned |= taken.epochs
                 if taken.epochs:
                     self._gained(taken.epochs, valid_until)

@@ -57,7 +57,8 @@ class Upkeep(Actor[NoReturn]):
 
     async def _expire(self) -> None:
         now = from_us(self._context.clock.now_us())
-        await upkeep.expire_keys(self._context.db, now)
+        while await upkeep.expire_keys(self._context.db, now) and not self.stopping.is_set():
+            pass
         retention = timedelta(seconds=self._context.options.retention_s)
         dropped = await upkeep.drop_partitions(self._context.db, now - retention)
         if dropped:

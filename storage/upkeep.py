@@ -7,6 +7,9 @@ from duly.storage.database import Database
 DAYS_AHEAD = 7
 """Partitions are made this many days ahead, so that a node may be away for a week."""
 
+KEYS_AT_ONCE = 5_000
+"""Idempotency keys that one statement forgets at most."""
+
 _BY_DAY = (("finished_tasks", "finished_at"), ("runs", "recorded_at"))
 
 
@@ -37,6 +40,7 @@ async def drop_partitions(db: Database, cutoff: datetime) -> int:
     return dropped
 
 
-async def expire_keys(db: Database, now: datetime) -> None:
-    """Forget idempotency keys whose time is over, some thousands at most."""
-    await db.fetch("expire_keys", now)
+async def expire_keys(db: Database, now: datetime) -> bool:
+    """Forget idempotency keys whose time is over; answers whether there may be more."""
+    rows = await db.fetch("expire_keys", now, KEYS_AT_ONCE)
+    return bool(rows[0]["expired"] == KEYS_AT_ONCE)

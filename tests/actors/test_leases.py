@@ -188,6 +188,24 @@ async def test_leases_that_took_longer_than_their_life_are_not_used(
     assert rig.servers.released == sorted(ALL)
 
 
+async def test_a_slot_that_stays_locked_does_not_cost_those_that_were_gained(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, tries = slots.take, list[None]()
+
+    async def one_locked(db: Any, wanted: Sequence[int], *rest: Any) -> slots.Taken:
+        tries.append(None)
+        if len(tries) > 1:
+            rig.clock.at += TTL_S  # until its lease is over; the others' were renewed meanwhile
+            return slots.Taken({}, {7: "old"})
+        taken = await real(db, [slot for slot in wanted if slot != 7], *rest)
+        return taken._replace(busy={7: "old"})
+
+    monkeypatch.setattr(slots, "take", one_locked)
+    await rig.actor._look()
+    assert rig.servers.released == [7]
+
+
 async def test_a_later_gain_does_not_lengthen_what_was_held(rig: Rig) -> None:
     rig.servers.free = ALL - {9}
     first = await rig.round()
@@ -276,6 +294,27 @@ async def test_a_refusal_is_heard_at_once(rig: Rig) -> None:
             return (await slots.states(rig.context.db, [5]))[5].owner == rig.context.node_id
 
         await wait_for(again, 20, "it owns all again")
+        rig.actor.request_stop()
+
+
+async def test_a_node_lives_on_while_postgresql_holds_up_a_take_over(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_answer(*_: object) -> dict[int, slots.SlotState]:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    beat, beats = rig.context.members.beat, list[None]()
+
+    async def counted(info: bytes) -> frozenset[str]:
+        beats.append(None)
+        return await beat(info)
+
+    monkeypatch.setattr(slots, "states", no_answer)
+    monkeypatch.setattr(rig.context.members, "beat", counted)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rig.actor.run)
+        await wait_for(lambda: len(beats) > 3, 60, "it shows that it lives")
         rig.actor.request_stop()
 
 

@@ -2,12 +2,13 @@
 
 import anyio
 import pytest
-from store_rig import claimed, own_all, query
+from store_rig import claimed, own_all, query, submit
 from waiting import wait_for
 
 from duly.actors import upkeep
 from duly.actors.context import Context
 from duly.actors.upkeep import Upkeep
+from duly.storage import upkeep as stored
 from duly.storage.errors import StoreUnavailableError
 
 Q = "default"
@@ -71,3 +72,13 @@ async def test_it_goes_on_after_trouble(context: Context, monkeypatch: pytest.Mo
         tasks.start_soon(Upkeep(context).serve, anyio.Event())
         await wait_for(swept, 20, "the leftover is swept")
         tasks.cancel_scope.cancel()
+
+
+async def test_all_keys_whose_time_is_over_are_forgotten(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "KEYS_AT_ONCE", 2)
+    for number in range(5):
+        await submit(context.db, key=f"old {number}", fingerprint=b"")
+    await Upkeep(context)._expire()
+    assert await query(context.db, "select from idempotency_keys") == []
