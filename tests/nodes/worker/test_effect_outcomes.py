@@ -8,7 +8,7 @@ import asyncpg
 import psycopg
 import pytest
 from effects_rig import Effects, apply, attempt, by_asyncpg, looking, new_id
-from worker_rig import FakeNode, Report, running
+from worker_rig import FakeNode, Report, running, until
 
 from duly.nodes.worker import AlreadyDone, Context, Retry, Superseded, Worker
 
@@ -199,6 +199,7 @@ async def test_the_effect_of_an_attempt_that_was_cancelled_is_not_begun(
     async with running(bench.worker):
         await bench.node.dispatch("t", timeout="0.2")
         (report,) = await bench.node.wait_reports(1)
+        await until(lambda: len(said) == 2, "the handler's end")
     assert report.value["type"] == "timed_out"
     assert said == ["cancelled", "superseded"]
     assert await effects.applied() == 0
