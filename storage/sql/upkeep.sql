@@ -25,13 +25,10 @@ select duly_make_partitions($1, $2, $3::date, $4::date);
 select duly_drop_partitions($1, $2, $3) as dropped;
 
 -- name: expire_keys
-with gone as (
-    delete from idempotency_keys where key in (
-        select key from idempotency_keys where expires_at <= $1 order by expires_at limit $2
-        for update skip locked)
-    returning key
-)
-select count(*) as expired from gone;
+delete from idempotency_keys where key in (
+    select key from idempotency_keys where expires_at <= $1 order by expires_at limit 5000
+    for update skip locked)
+returning key;
 
 -- name: schema_version
 select max(version) as version from duly_migrations;

@@ -2,13 +2,12 @@
 
 import anyio
 import pytest
-from store_rig import claimed, own_all, query, submit
+from store_rig import NOW, claimed, own_all, query
 from waiting import wait_for
 
 from duly.actors import upkeep
 from duly.actors.context import Context
 from duly.actors.upkeep import Upkeep
-from duly.storage import upkeep as stored
 from duly.storage.errors import StoreUnavailableError
 
 Q = "default"
@@ -74,11 +73,12 @@ async def test_it_goes_on_after_trouble(context: Context, monkeypatch: pytest.Mo
         tasks.cancel_scope.cancel()
 
 
-async def test_all_keys_whose_time_is_over_are_forgotten(
-    context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stored, "KEYS_AT_ONCE", 2)
-    for number in range(5):
-        await submit(context.db, key=f"old {number}", fingerprint=b"")
+async def test_all_keys_whose_time_is_over_are_forgotten(context: Context) -> None:
+    await query(
+        context.db,
+        "insert into idempotency_keys (key, task_id, fingerprint, expires_at)"
+        " select 'old ' || n, gen_random_uuid(), '', $1 from generate_series(1, 12000) n",
+        NOW,
+    )
     await Upkeep(context)._expire()
     assert await query(context.db, "select from idempotency_keys") == []

@@ -3,7 +3,6 @@
 import asyncio
 from datetime import UTC, date, datetime, timedelta
 
-import pytest
 from store_rig import NOW, claimed, ended, query, submit
 
 from duly.storage import claims, upkeep
@@ -84,16 +83,4 @@ async def test_keys_are_forgotten_when_their_time_is_over(db: Database) -> None:
     await upkeep.expire_keys(db, NOW - timedelta(seconds=1))
     assert len(await query(db, "select from idempotency_keys")) == 1
     await upkeep.expire_keys(db, NOW)
-    assert await query(db, "select from idempotency_keys") == []
-
-
-async def test_keys_are_forgotten_some_at_a_time(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upkeep, "KEYS_AT_ONCE", 2)
-    for number in range(3):
-        await submit(db, key=f"old {number}", fingerprint=b"")
-    assert await upkeep.expire_keys(db, NOW)
-    assert len(await query(db, "select from idempotency_keys")) == 1
-    assert not await upkeep.expire_keys(db, NOW)
     assert await query(db, "select from idempotency_keys") == []
