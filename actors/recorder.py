@@ -31,6 +31,7 @@ log = logging.getLogger("duly.recorder")
 _BLOCK_MS = 1000
 _QUEUES_EVERY_S = 5.0
 _ORPHAN_IDLE_MS = 10_000
+_FINISH_S = 2.0
 
 
 class Recorder(Actor[RecorderMessage]):
@@ -50,11 +51,15 @@ class Recorder(Actor[RecorderMessage]):
         self._queues_at = 0.0
         self._owned: frozenset[int] = frozenset()
         self._orphan_idle_ms = _ORPHAN_IDLE_MS
+        self._handling = anyio.Lock()
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._read_reports)
             await self._answer_messages()
+            # What was read and not recorded, others would find only after a while.
+            with anyio.move_on_after(_FINISH_S):
+                await self._handling.acquire()
             tasks.cancel_scope.cancel()
 
     # Messages
@@ -177,8 +182,9 @@ class Recorder(Actor[RecorderMessage]):
                 ended.append(parse_report(fields, now))
             except ValueError as error:
                 log.warning("an unreadable report on queue %s: %s", report.queue, error)
-        await self._record_surely(ended)
-        await self._settle_surely(done)
+        async with self._handling:
+            await self._record_surely(ended)
+            await self._settle_surely(done)
 
     async def _record_surely(self, ended: list[Ended]) -> None:
         while ended:

@@ -76,6 +76,57 @@ async def test_a_recorder_that_is_cut_short_anywhere_loses_and_repeats_nothing(
     assert await query(context.db, "select from tasks") == []
 
 
+async def test_a_stop_leaves_nothing_that_was_read_unrecorded(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = anyio.Event(), anyio.Event()
+    real = Database.fetch
+
+    async def fetch(self: Database, name: str, *args: Any) -> list[Any]:
+        if name == "attempts":
+            begun.set()
+            await go_on.wait()
+        return await real(self, name, *args)
+
+    monkeypatch.setattr(Database, "fetch", fetch)
+    monkeypatch.setattr(recorder, "_FINISH_S", 60.0)
+    await dispatched(context)
+    (taken,) = await hand.read()
+    await hand.report(taken, "failed")
+    stopped = Recorder(context)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(stopped.serve, anyio.Event())
+        await begun.wait()
+        stopped.request_stop()
+        await anyio.wait_all_tasks_blocked()
+        go_on.set()
+    assert await query(context.db, "select from runs where outcome = 'failed'")
+    await hand.nothing_left()
+
+
+async def test_a_stop_does_not_wait_long_for_a_store_that_is_away(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = anyio.Event()
+
+    async def fetch(self: Database, name: str, *args: Any) -> list[Any]:
+        away.set()
+        raise StoreUnavailableError("away")
+
+    await dispatched(context)
+    (taken,) = await hand.read()
+    await hand.report(taken)
+    monkeypatch.setattr(Database, "fetch", fetch)
+    monkeypatch.setattr(recorder, "_FINISH_S", 0.1)
+    stopped = Recorder(context)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stopped.serve, anyio.Event())
+            await away.wait()
+            stopped.request_stop()
+    assert (await hand.sizes())[1] == 1
+
+
 async def test_messages_are_answered_one_by_one(context: Context) -> None:
     done, stale = await dispatched(context, 2)
     reply: Reply[list[bool]] = Reply()
