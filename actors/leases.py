@@ -10,6 +10,7 @@ which nothing else holds up. What is lost is given up at once, and taken anew wi
 
 import logging
 import os
+import random
 import socket
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -100,10 +101,14 @@ class LeaseActor(Actor[Refused]):
         while True:
             self._look_now = anyio.Event()
             await self._look()
-            wanting = self._mine - self._held.keys()
-            share = _LOOK_AGAIN_SHARE if wanting else _LOOK_SHARE
-            with anyio.move_on_after(self._context.options.lease_renew_s * share):
+            with anyio.move_on_after(self._pause_s()):
                 await self._look_now.wait()
+
+    def _pause_s(self) -> float:
+        """Until the next look; with jitter, so that nodes do not ask in step."""
+        soon = self._mine - self._held.keys() and not self._redis.failing
+        share = _LOOK_AGAIN_SHARE if soon else _LOOK_SHARE
+        return self._context.options.lease_renew_s * share * random.uniform(0.8, 1.2)
 
     async def _keep_beating(self) -> None:
         """Each look begins with a beat; but one that PostgreSQL holds up may outlast our TTL."""

@@ -27,6 +27,7 @@ MARGIN_S = 0.5
 
 _LOOK_S = 0.02  # between looks at rows that a claim holds
 _LOCKED_S = 0.5  # a claim takes milliseconds: what holds a slot for longer is stuck
+_GIVE_UP_S = 1.5  # until the next look, which also gives up what others should have
 
 Gained = Callable[[dict[int, int], float], None]
 """Is told slot -> epoch as soon as they are ours, and until when by the monotonic clock."""
@@ -63,9 +64,10 @@ class TakeOver:
         context = self._context
         owned: dict[int, int] = {}
         left = sorted(held.slots)
-        end_at = context.clock.monotonic() + _LOCKED_S
+        began = context.clock.monotonic()
+        end_at, give_up_at = began + _LOCKED_S, began + _GIVE_UP_S
         try:
-            while left:
+            while left and context.clock.monotonic() < give_up_at:
                 now = from_us(context.clock.now_us())
                 young = sorted(held.young.intersection(left))
                 taken = await slots.take(context.db, left, context.node_id, now, young)

@@ -422,3 +422,29 @@ async def test_a_claim_that_hangs_does_not_hold_up_the_hand_over(
     )
     assert row["n"] == 1
     await claiming.close()
+
+
+async def test_a_slot_that_stays_locked_is_given_back_until_later(
+    rig: Rig, fresh_database: str
+) -> None:
+    stranger = await asyncpg.connect(fresh_database, timeout=20)  # nobody's whom it may end
+    await stranger.execute("begin")
+    await stranger.execute("select from slots where slot = 1 for share")
+    async with anyio.create_task_group() as tasks:
+        looked = anyio.Event()
+
+        async def look() -> None:
+            await rig.actor._look()
+            looked.set()
+
+        tasks.start_soon(look)
+
+        async def done() -> bool:
+            rig.clock.at += 0.01
+            return looked.is_set()
+
+        await wait_for(done, 30, "it has given up")
+    assert set(rig.actor._held) == ALL - {1}
+    assert rig.servers.released == [1]
+    await stranger.close()
+    assert set((await rig.round()).epochs) == ALL

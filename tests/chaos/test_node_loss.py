@@ -31,6 +31,8 @@ async def test_kill_9_of_one_of_three_nodes(
     killed_at = now()
     cluster.nodes[1].kill9()
     await cluster.shared_by(NODES - 1)
+    cluster.restart(1)
+    await cluster.shared_by(NODES)
     lags = await cluster.all_done()
 
     def around(one: Lag) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from claim_watch import claims_seen, watch_claims
 from held_proxy import held_proxy
 from node_rig import RunningNode, running_node
+from odd_server import ANSWERS, odd_server
 from private_valkey import PrivateValkey
 from settled import settle
 from store_rig import query
@@ -204,11 +205,7 @@ async def test_c21_slots_of_a_node_that_died_with_the_data_come_after_a_ttl(
     fresh_database: str, redis_url: str
 ) -> None:
     async with running_node(fresh_database, redis_url, lease_ttl_s=3.0) as node:
-        # As a node leaves them that is killed: owned, without a lease.
-        await flush(redis_url)
-        async with running_node(fresh_database, redis_url, owns_slots=False, lease_ttl_s=3.0):
-            pass
-        await owns(node, SLOTS)
+        # As a node leaves them that is killed.
         await query(node.context.db, "update slots set owner = 'dead', epoch = epoch + 1")
         await flush(redis_url)
         await owns(node, 0)
@@ -223,3 +220,19 @@ async def test_c21_slots_of_a_node_that_died_with_the_data_come_after_a_ttl(
             "select extract(epoch from min(taken_at))::float8 * 1000 as taken from slots",
         )
         assert row["taken"] >= int(since) + 3000 - 100  # two clocks
+
+
+@pytest.mark.parametrize("name", ["closed", "read-only", "nonsense", "silence"])
+async def test_c18_a_node_owns_nothing_on_answers_that_grant_nothing(
+    name: str, fresh_database: str, redis_url: str
+) -> None:
+    """Nor does one of its actors crash: `running_node` would say so."""
+    async with odd_server(ANSWERS[name]) as url:
+        leases: dict[str, Any] = {"lease_redis_urls": (redis_url, url, f"{url}?odd=1")}
+        async with running_node(fresh_database, redis_url, owns_slots=False, **leases) as node:
+            status, content = await slots_part(node)
+            assert (status, content) == (503, False)
+            task = await node.client.submit("t")
+            await wait_for(lambda: node.context.vitals.redis_error, 20, "it says so")
+            assert (await node.client.get(task.id)).status == "pending"
+            assert node.context.vitals.owned_slots == 0

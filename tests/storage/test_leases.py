@@ -3,11 +3,11 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import cast
 
 import pytest
+from odd_server import ANSWERS, odd_server
 from private_valkey import PrivateValkey
 from redis.asyncio import Redis
 from settled import settle
@@ -179,45 +179,6 @@ async def test_a_minority_is_given_back_at_once(three: list[PrivateValkey]) -> N
         assert (await a.take([1, 2])).slots == {2}
         async with holder(urls[2], name="z") as z:
             assert (await z.take([1])).slots == {1}
-
-
-ANSWERS = {
-    "closed": b"",
-    "loading": b"-LOADING Redis is loading the dataset in memory\r\n",
-    "read-only": b"-READONLY You can't write against a read only replica.\r\n",
-    "full": b"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
-    "nonsense": b"\x16\x03\x01\x02nonsense\r\n",
-    "not a number": b":x\r\n",
-    "no list": b"+OK\r\n",
-    "too short": b"*1\r\n:1\r\n",
-    "silence": None,
-}
-
-
-@asynccontextmanager
-async def odd_server(answer: bytes | None) -> AsyncIterator[str]:
-    """A server that says the same to every command; None: nothing at all."""
-
-    open_ones: set[asyncio.BaseTransport] = set()
-
-    class Odd(asyncio.Protocol):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            self.transport = cast(asyncio.Transport, transport)
-            open_ones.add(transport)
-
-        def data_received(self, data: bytes) -> None:
-            if answer:
-                self.transport.write(answer * data.count(b"*"))
-            elif answer is not None:
-                self.transport.close()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            open_ones.discard(self.transport)
-
-    server = await asyncio.get_running_loop().create_server(Odd, "127.0.0.1", 0)
-    with closing(server):
-        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
-    await wait_for(lambda: not open_ones, 10, "every connection is closed")
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
