@@ -45,11 +45,11 @@ async def test_c33_five_thousand_tasks_are_restored(
     conveyor = Conveyor(redis_url, "hand")
     try:
         async with running_node(
-            fresh_database, redis_url, window_floor=TASKS, dispatch_grace_s=600.0
+            fresh_database, redis_url, window_floor=2 * TASKS, dispatch_grace_s=600.0
         ) as node:
             await node.client.submit_batch([{"type": "t"}] * TASKS)
             await conveyor.beat(b"{}")
-            await wait_for(lambda: length(hand, TASKS), 60, "all are in the stream")
+            await wait_for(lambda: length(hand, TASKS), 120, "all are in the stream")
             held: list[Entry] = []
             while len(held) < HELD:
                 held += await take(conveyor, HELD - len(held))
@@ -62,7 +62,7 @@ async def test_c33_five_thousand_tasks_are_restored(
                 gone = await node.count("finished_tasks")
                 return await length(hand, TASKS - gone)
 
-            await wait_for(restored, 60, "what is not finished is in the stream again")
+            await wait_for(restored, 120, "what is not finished is in the stream again")
             logging.getLogger("test").warning("restored in %.1f s", time.monotonic() - began)
             ran = {one.id for one in held[: HELD // 2]}
 
@@ -74,7 +74,7 @@ async def test_c33_five_thousand_tasks_are_restored(
                     await conveyor.report(Q, map(report, entries))
                 return await node.count("finished_tasks") == TASKS
 
-            await wait_for(over, 60, "every task has ended")
+            await wait_for(over, 120, "every task has ended")
             await recorded_once(node)
             await hand.nothing_left()
             assert len(ran) == TASKS
