@@ -87,6 +87,8 @@ class Database:
             await asyncio.wait(self._running, timeout=self._limit_s)
         self._doubts.close()
         self._pool.close()
+        if self._running:  # those whose connection was taken from them just now
+            await asyncio.wait(self._running, timeout=_ANSWER_MARGIN_S)
 
     @property
     def connections(self) -> int:

@@ -12,6 +12,7 @@ from cutting_proxy import CuttingProxy, cutting_proxy
 from node_rig import Answer, RunningNode, running_node
 from postgres_pair import PostgresPair
 from redis.asyncio import Redis
+from servers import ServerFactory
 from waiting import wait_for
 
 from duly.storage import keys
@@ -110,6 +111,40 @@ async def test_c38_a_failover_under_load_loses_nothing_that_was_accepted(
     rows = await look(pair.primary.url, "select id, version from tasks")
     assert found == {str(row["id"]): str(row["version"]) for row in rows}
     assert (await node.call("GET", "/readyz")).status == 200
+
+
+async def test_c38_a_primary_that_was_set_to_read_only_is_seen_without_losing_a_connection(
+    make_servers: ServerFactory, redis_url: str
+) -> None:
+    url = make_servers().database_url
+    await migrate(url)
+    admin = await asyncpg.connect(url, timeout=30)
+    async with running_node(url, redis_url, window_floor=100_000) as node:
+        load = Load(node, 8)
+        await load.accepted(50)
+        await admin.execute("alter system set default_transaction_read_only = on")
+        await admin.execute("select pg_reload_conf()")
+
+        async def red() -> bool:
+            ready = await node.call("GET", "/readyz")
+            return ready.status == 503 and not ready.body["parts"]["postgres"]["ok"]
+
+        await wait_for(red, 30, "readiness is red")
+        await wait_for(lambda: load.refused, 30, "somebody is refused")
+        await admin.execute("set default_transaction_read_only = off")
+        await admin.execute("alter system reset default_transaction_read_only")
+        await admin.execute("select pg_reload_conf()")
+        await load.accepted(50)
+        await load.stop()
+        assert {answer.status for answer in load.refused} == {503}
+        stored = {str(row["id"]) for row in await look(url, "select id from tasks")}
+        assert stored == set(load.ids)
+
+        async def all_claimed() -> bool:
+            return not await look(url, "select from tasks where status <> 'running'")
+
+        await wait_for(all_claimed, 60, "what was accepted is fired")
+    await admin.close()
 
 
 async def test_a_commit_that_waits_for_the_standby_is_not_answered_with_success(
