@@ -5,6 +5,7 @@ import asyncio
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import uvloop
@@ -13,6 +14,7 @@ from servers import discard, make_template, new_servers, remove_folder
 
 from chaos_lab.checker import check_folder
 from chaos_lab.cluster import Cluster
+from chaos_lab.mutations import BUGS
 from chaos_lab.run import Plan, Verdict, run
 from chaos_lab.schedule import SORTS, plan
 
@@ -27,6 +29,8 @@ def main() -> int:
                         help="mean time between faults (%(default)s)")  # fmt: skip
     parser.add_argument("--only", action="append", choices=SORTS, metavar="KIND",
                         help=f"only faults of this kind; may be repeated. One of: {', '.join(SORTS)}")  # fmt: skip
+    parser.add_argument("--plant", action="append", choices=BUGS, metavar="BUG", default=[],
+                        help=f"plant a bug in every node. One of: {', '.join(BUGS)}")  # fmt: skip
     parser.add_argument("--report", type=Path, metavar="FILE", help="also write the report there")
     parser.add_argument("--keep", type=Path, metavar="DIR",
                         help="keep the evidence there (kept anyway when a rule is broken)")  # fmt: skip
@@ -41,7 +45,7 @@ def main() -> int:
     seconds = args.minutes * 60
     faults = plan(args.seed, seconds, args.fault_every, args.only or tuple(SORTS))
     planned = Plan(args.seed, seconds, args.rate, faults)
-    verdict = _run(planned, folder)
+    verdict = _run(planned, folder, args.plant)
     print(verdict.text)
     if args.report:
         args.report.write_text(verdict.text)
@@ -52,7 +56,7 @@ def main() -> int:
     return 1 if verdict.broken else 0
 
 
-def _run(planned: Plan, folder: Path) -> Verdict:
+def _run(planned: Plan, folder: Path, bugs: Sequence[str]) -> Verdict:
     template = make_template()
     try:
         servers = new_servers(template)
@@ -62,7 +66,8 @@ def _run(planned: Plan, folder: Path) -> Verdict:
         pair = PostgresPair(servers.postgres)
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                return runner.run(run(Cluster(servers, pair, folder), planned, _tell))
+                cluster = Cluster(servers, pair, folder, bugs=bugs)
+                return runner.run(run(cluster, planned, _tell))
         finally:
             pair.close()
     finally:

@@ -78,9 +78,9 @@ class Cluster:
 
     def __init__(
         self, servers: EmbeddedServers, pair: PostgresPair, folder: Path, *, nodes: int = 3,
-        workers: int = 4,
+        workers: int = 4, bugs: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Servers run already; `folder` is that of the evidence."""
+        """Servers run already; `folder` is that of the evidence. `bugs`: planted in every node."""
         self.servers = servers
         self.pair = pair
         self.folder = folder
@@ -94,6 +94,7 @@ class Cluster:
         self._clocks = [folder / f"clock-{n}" for n in range(nodes)]
         self._ports = [choose(folder / f"node-{n}.port") for n in range(nodes)]
         self._workers = workers
+        self._bugs = bugs
         self._to_apis = Link("workers to nodes", self._ports, spread=True)
         self._watching: asyncio.Task[None] | None = None
 
@@ -187,7 +188,7 @@ class Cluster:
         return Member(
             name,
             self.processes,
-            ["-m", "chaos_lab.node", str(self._clocks[n]), "--", "node"],
+            ["-m", "chaos_lab.node", str(self._clocks[n]), *self._bugs, "--", "node"],
             DULY_DATABASE_URL=f"postgresql://{credentials}@{places}{database}"
             "?target_session_attrs=read-write",
             DULY_REDIS_URL=await self._through(f"{name} to redis", self.redis_url),

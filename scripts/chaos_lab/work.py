@@ -25,6 +25,7 @@ HANG_TIMEOUT_S: Final = 3.0
 """Timeout of a task that does not end by itself."""
 
 _TAKES_S: Final = 0.02
+_SLOW_TAKES_S: Final = 6.0
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Kind:
 
 
 KINDS: Final[dict[str, Kind]] = {
-    "quick": Kind(700),
+    "quick": Kind(685),
+    "slow": Kind(15),
     "flaky": Kind(120),
     "snoozy": Kind(50),
     "doomed": Kind(20, max_retries=1),
@@ -87,7 +89,7 @@ def log_from_environment() -> Log:
 
 async def perform(kind: str, attempt: int) -> None:
     """Do what a task of this kind does. Raises `NotNowError` or `FailedError`."""
-    await asyncio.sleep(random.random() * _TAKES_S)
+    await asyncio.sleep(random.random() * (_SLOW_TAKES_S if kind == "slow" else _TAKES_S))
     if kind == "doomed" or (kind == "flaky" and random.random() < 0.3):
         raise FailedError
     if kind == "snoozy" and random.random() < 0.4:
