@@ -51,7 +51,7 @@ _SUSPICION_S = 15.0
 _HURRY_S = 5.0
 _FRESH_S = 1.0
 _FORGET_QUEUE_S = 600.0
-_STALL_S = 3.0  # a round that takes longer met a Redis that stood still
+_STALL_S = 3.0  # an answer that takes longer is of a Redis that stood still
 
 
 class _Liveness(msgspec.Struct):
@@ -88,14 +88,13 @@ class Reaper(Actor[ReaperMessage]):
             try:
                 began = clock.monotonic()
                 await self._check_data()
-                if clock.monotonic() - began > _STALL_S:
-                    self._trusted_from = clock.monotonic() + _ttl_s()
+                self._note_stall(began)
                 await self._look_at_workers()
                 if clock.monotonic() >= self._next_rows:
                     self._next_rows = clock.monotonic() + self._rows_every_s()
                     await self._look_at_old_claims()
             except TROUBLE as error:
-                self._trusted_from = clock.monotonic() + _ttl_s()
+                self._distrust()
                 await self.pause(self._redis.failed(error))
             except StoreUnavailableError as error:
                 await self.pause(self._postgres.failed(error))
@@ -132,7 +131,7 @@ class Reaper(Actor[ReaperMessage]):
 
     async def _check_data(self) -> None:
         """Notice within a second that Redis restarted or lost its data."""
-        streams, clock = self._context.streams, self._context.clock
+        streams = self._context.streams
         mark = await streams.data_mark()
         if mark[1] is None:
             await streams.set_sentinel()
@@ -143,8 +142,17 @@ class Reaper(Actor[ReaperMessage]):
         if lost:
             log.warning("Redis restarted or lost its data: looking at every running task")
             streams.forget_announced()
-            self._trusted_from = clock.monotonic() + _ttl_s()
+            self._distrust()
             self._suspect()
+
+    def _note_stall(self, began: float) -> None:
+        """So long after it was sent, an answer may be that of a Redis that stood still meanwhile."""
+        if self._context.clock.monotonic() - began > _STALL_S:
+            self._distrust()
+
+    def _distrust(self) -> None:
+        """Take nobody for dead before whoever lives has had the time to show it."""
+        self._trusted_from = self._context.clock.monotonic() + _ttl_s()
 
     def _suspect(self) -> None:
         """For a while, look at once for what was claimed a moment ago."""
@@ -163,7 +171,9 @@ class Reaper(Actor[ReaperMessage]):
         self._known = await self._context.streams.known_queues()
         for queue in list(self._known):
             await self._guarded(queue, self._look_at_crew)
+        # Also what another node forgot: it may come back.
         self._marks = {queue: marks for queue, marks in self._marks.items() if queue in self._known}
+        self._deserted = {q: since for q, since in self._deserted.items() if q in self._known}
 
     async def _guarded(self, queue: str, look: Callable[[str], Awaitable[None]]) -> None:
         """Keep what is wrong with the keys of one queue from the others."""
@@ -177,7 +187,9 @@ class Reaper(Actor[ReaperMessage]):
             self._queues.failed(queue, error)
 
     async def _look_at_crew(self, queue: str) -> None:
+        began = self._context.clock.monotonic()
         crew = await self._context.streams.crew(queue)
+        self._note_stall(began)
         if self._queues.failing(queue):
             await self._context.streams.check_queue(queue)
             self._queues.worked(queue)

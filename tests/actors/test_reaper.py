@@ -18,6 +18,7 @@ from duly.actors.recorder import Recorder
 from duly.storage import keys, slots
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import RunningRow
+from duly.storage.stream_facts import Crew, Held
 
 Q = "default"
 
@@ -228,6 +229,32 @@ async def test_nobody_is_taken_for_dead_soon_after_redis_was_in_trouble(
     assert await statuses(context.db, [task.id]) == ["running"]
 
 
+async def test_nobody_is_taken_for_dead_by_an_answer_that_took_long(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis may have stood still for longer than a liveness key lives."""
+    monkeypatch.setattr(reaper, "_STALL_S", 0.05)
+    await own_all(context.db)
+    await context.streams.publish(Q, await claimed(context.db))
+    await hand.take()
+    crew, suspects = context.streams.crew, list[str]()
+
+    async def slow(queue: str) -> Crew:
+        await anyio.sleep(0.1)
+        return await crew(queue)
+
+    async def held_by(_: str, consumer: str, *__: int) -> list[Held]:
+        suspects.append(consumer)
+        return []
+
+    monkeypatch.setattr(context.streams, "crew", slow)
+    monkeypatch.setattr(context.streams, "held_by", held_by)
+    looking = Reaper(context)
+    looking._trusted_from = 0.0
+    await looking._look_at_workers()
+    assert suspects == []
+
+
 async def test_more_workers_than_connections_are_looked_at(
     context: Context, hand: HandWorker
 ) -> None:
@@ -255,6 +282,21 @@ async def test_a_queue_without_tasks_and_workers_is_forgotten_after_a_while(
     monkeypatch.setattr(reaper, "_FORGET_QUEUE_S", 0.0)
     await looking._look_at_workers()
     assert await context.streams.known_queues() == {"used"}
+
+
+async def test_a_queue_that_another_node_forgot_begins_anew(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reaper, "_FORGET_QUEUE_S", 0.2)
+    looking = Reaper(context)
+    await context.streams.announce(Q)
+    await looking._look_at_workers()
+    await hand.call("SREM", keys.QUEUES, Q)
+    await anyio.sleep(0.3)
+    await looking._look_at_workers()
+    await hand.call("SADD", keys.QUEUES, Q)
+    await looking._look_at_workers()
+    assert await context.streams.known_queues() == {Q}
 
 
 async def test_a_queue_whose_name_was_lost_is_announced_when_something_runs_in_it(
