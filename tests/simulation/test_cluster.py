@@ -1,0 +1,36 @@
+"""A fixed set of seeds obeys the rules, the same seed does the same, and planted bugs are found."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from simulated.bugs import BUGS
+from simulated.world import simulate
+
+SEEDS = 40
+BOUND = 400
+"""Seeds within which a planted bug must be found; most need fewer than 30."""
+
+
+def test_a_fixed_set_of_seeds_obeys_every_rule() -> None:
+    package = Path(sys.modules["simulated"].__file__ or "").parent
+    done = subprocess.run(
+        [sys.executable, str(package / "__main__.py"), "--seeds", str(SEEDS)],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{SEEDS} seeds" in done.stdout
+
+
+@pytest.mark.parametrize("seed", [2, 11, 23])
+def test_a_seed_does_the_same_each_time(seed: int) -> None:
+    first, again = simulate(seed, keep_trace=True), simulate(seed, keep_trace=True)
+    assert again.lines == first.lines
+    assert again.hash == first.hash
+    assert simulate(seed + 1).hash != first.hash
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name: str) -> None:
+    assert any(BUGS[name].simulate(seed).broken for seed in range(BOUND))

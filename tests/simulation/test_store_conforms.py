@@ -1,0 +1,69 @@
+"""The simulated store does what PostgreSQL does: the same random statements, the same rows."""
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import simulated.statements
+import simulated.task_statements  # noqa: F401 - registers statements
+from simulated.statement_draws import Draws
+from simulated.store import Store
+from store_rig import NOW, opened, query
+
+from duly.storage.database import Database
+
+_IN_ORDER = {"running_since", "due"}
+_UNCOMPARED = {"server_time", "try_write", "make_partitions", "drop_partitions", "end_sessions"}
+_TABLES = {
+    "tasks": "id, type, queue, payload, next_run_at, status, slot, owner, version, retry_count, "
+    "max_retries, created_at, updated_at, occurrence, paused, backoff, timeout, overrun, "
+    "misfire_grace, on_lost, priority, idempotency_key, tags, claimed_at, started_at, start_id, "
+    "worker, error",
+    "finished_tasks": "id, type, queue, status, slot, owner, version, retry_count, created_at, "
+    "updated_at, occurrence, on_lost, priority, started_at, finished_at, worker, result, error",
+    "runs": "task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at, "
+    "recorded_at, error, result",
+    "slots": "slot, owner, epoch",
+}
+
+
+def shown(rows: Iterable[Any]) -> list[str]:
+    return [str([None if value is None else str(value) for value in row]) for row in rows]
+
+
+def held(store: Store, table: str) -> Iterable[dict[str, Any]]:
+    tables: dict[str, Iterable[dict[str, Any]]] = {
+        "tasks": store.tasks.values(), "finished_tasks": store.finished.values(),
+        "runs": store.runs, "slots": store.slots.values(),
+    }  # fmt: skip
+    return tables[table]
+
+
+async def compare_tables(db: Database, store: Store) -> None:
+    for table, columns in _TABLES.items():
+        real = shown(await query(db, f"select {columns} from {table}"))
+        names = columns.split(", ")
+        simulated = shown([row[name] for name in names] for row in held(store, table))
+        assert sorted(simulated) == sorted(real), table
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_random_statements_answer_alike(fresh_database: str, seed: int) -> None:
+    store = Store(256, lambda: NOW)
+    draws = Draws(random.Random(seed), store, NOW)
+    async with opened(fresh_database) as db:
+        for number in range(300):
+            name, args = draws.draw()
+            real = shown(await db.fetch(name, *args))
+            simulated = shown(store.run(name, args))
+            if name not in _IN_ORDER:
+                real, simulated = sorted(real), sorted(simulated)
+            assert simulated == real, (number, name, args)
+            if number % 50 == 49:
+                await compare_tables(db, store)
+
+
+def test_every_simulated_statement_is_compared() -> None:
+    drawn = {name for name in vars(Draws) if name.startswith("_")}
+    assert {f"_{name}" for name in Store.known() - _UNCOMPARED} <= drawn

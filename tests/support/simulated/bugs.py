@@ -1,0 +1,229 @@
+"""Planted bugs: each takes one safeguard away. The rules must find every one of them."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from duly.actors.firing import Firing
+from duly.actors.prefetcher import Prefetcher
+from duly.actors.runtime import Mailbox
+from duly.actors.runtime.child import Place
+from duly.actors.ticker import Ticker
+from duly.actors.vanished import Vanished
+from duly.storage import tasks
+from duly.storage.claims import Claimed
+from duly.storage.streams import Streams
+from duly.storage.tasks import Submitted
+from simulated import statements, task_statements
+from simulated.store import Row, Store
+from simulated.world import Verdict, World, simulate
+
+
+class Bug(NamedTuple):
+    """`faults`: among which a seed chooses when it looks for this bug."""
+
+    faults: frozenset[str]
+    statements: dict[str, Callable[..., list[Row]]]
+    method: tuple[Any, str, Any] | None = None
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Within the block the product has it."""
+        if self.method is None:
+            yield
+            return
+        with patch.object(*self.method):
+            yield
+
+    def simulate(self, seed: int) -> Verdict:
+        """Run a seed on the product with this bug."""
+
+        def prepare(world: World) -> None:
+            world.store.overrides.update(self.statements)
+
+        with self.planted():
+            return simulate(seed, only=self.faults, prepare=prepare)
+
+
+# Statements
+
+
+def _claim_any_version(store: Store, ids: Any, versions: Any, *args: Any) -> list[Row]:
+    return statements.claim_rows(store, ids, [None] * len(ids), *args, True)  # type: ignore[call-arg]
+
+
+def _claim_any_epoch(store: Store, *args: Any) -> list[Row]:
+    return statements.claim_rows(store, *args, True)  # type: ignore[call-arg]
+
+
+def _take_without_epoch(
+    store: Store, slots: list[int], owner: str, now: datetime, unless_others: list[int]
+) -> list[Row]:
+    answers = []
+    for slot in slots:
+        old, epoch = store.slots[slot]["owner"], max(1, store.slots[slot]["epoch"])
+        store.take(slot, owner, epoch)
+        answers.append({"slot": slot, "owner": old, "epoch": epoch})
+    return answers
+
+
+def _complete_any_token(
+    store: Store, ids: list[Any], tokens: list[int], by: Any, began: Any, ended: Any,
+    results: Any, now: datetime,
+) -> list[Row]:  # fmt: skip
+    done = []
+    for at, task_id in enumerate(ids):
+        row = store.tasks.get(task_id)
+        if row is not None and row["status"] == "running":
+            said = (by[at], began[at], ended[at], results[at])
+            statements.complete_row(store, row, tokens[at], *said, now)
+            done.append({"id": task_id, "version": tokens[at]})
+    return done
+
+
+def _attempts_any_token(store: Store, ids: list[Any], tokens: list[int]) -> list[Row]:
+    held = [store.tasks.get(task_id) for task_id in ids]
+    known = [row["version"] if row else -1 for row in held]
+    answers = statements.attempts(store, ids, known)
+    asked = dict(zip(ids, tokens, strict=True))
+    return [{**answer, "version": asked[answer["id"]]} for answer in answers]
+
+
+def _settle_any_token(store: Store, ids: list[Any], tokens: list[int], *args: Any) -> list[Row]:
+    *columns, now = args
+    found = []
+    said: tuple[Any, ...]
+    for task_id, token, *said in zip(ids, tokens, *columns, strict=True):  # type: ignore[assignment]
+        row = store.tasks.get(task_id)
+        if row is not None and row["status"] == "running":
+            found.append(statements.settle_row(store, row, token, *said, now))  # type: ignore[call-arg]
+    return found
+
+
+def _settle_back(store: Store, *args: Any) -> list[Row]:
+    answers = statements.settle(store, *args)
+    for answer in answers:
+        if answer["version"] is not None:
+            store.put({**store.tasks[answer["id"]], "version": 0})
+    return answers
+
+
+def _cancel_in_word_only(store: Store, task_id: Any, now: datetime) -> list[Row]:
+    row = store.tasks.get(task_id)
+    if row is None or row["status"] != "pending":
+        return task_statements.cancel(store, task_id, now)
+    return [task_statements.cancelled(row, row)]
+
+
+def _start_whoever_asks(
+    store: Store, task_id: Any, token: int, start_id: str, worker: str, now: datetime
+) -> list[Row]:
+    return [{"id": task_id}]
+
+
+# The product
+
+
+_insert = tasks.submit
+
+
+async def _answer_before_commit(
+    db: Any, new: list[tasks.NewTask], now: datetime, until: datetime
+) -> list[Submitted]:
+    asyncio.ensure_future(_insert(db, new, now, until)).add_done_callback(
+        lambda task: task.cancelled() or task.exception()
+    )
+    return [Submitted(one.id, 0, now, None, False, None, None) for one in new]
+
+
+_claim = Firing._claim
+
+
+async def _publish_first(self: Firing, rows: Any, own: Any) -> Any:
+    for row in rows:
+        one = Claimed(
+            row.id, row.version + 1, "t", row.queue, row.next_run_at, 0, 5.0, "retry", "1"
+        )
+        await self._context.streams.publish(row.queue, [one])
+    return await _claim(self, rows, own)
+
+
+_read_reports = Streams.read_reports
+
+
+async def _forget_reports_at_once(self: Streams, *args: Any, **kwargs: Any) -> Any:
+    reports = await _read_reports(self, *args, **kwargs)
+    for report in reports:
+        said = report.fields
+        await self.settle_reports(report.queue, [(report.entry_id, said[b"id"], said[b"token"])])
+    return reports
+
+
+async def _never_again(self: Vanished, queue: str) -> int:
+    return 0
+
+
+_take = Prefetcher._take
+
+
+def _keep_to_the_first(self: Prefetcher, message: Any) -> None:
+    if not (self._epochs and hasattr(message, "epochs")):
+        _take(self, message)
+
+
+_now_us = Ticker._now_us
+_end = Place.end
+
+
+def _drop_mailbox(self: Place) -> None:
+    box: Mailbox[Any] | None = self.mailbox
+    if box is not None:
+        box._waiting.clear()
+    _end(self)
+
+
+def _bug(*faults: str, method: tuple[Any, str, Any] | None = None, **statements: Any) -> Bug:
+    return Bug(frozenset(faults), statements, method)
+
+
+BUGS = {
+    "a claim does not compare the version": _bug("lossy_channels", claim=_claim_any_version),
+    "a claim does not compare the epoch": _bug(
+        "redis_loss", "postgres_noise", claim=_claim_any_epoch
+    ),
+    "a take-over does not raise the epoch": _bug(
+        "node_kill", "node_stop", take_slots=_take_without_epoch
+    ),
+    "a report is recorded whatever its token": _bug("hang", complete=_complete_any_token),
+    "a retry takes the token back": _bug(settle=_settle_back),
+    "a cancel is acknowledged and not done": _bug(cancel=_cancel_in_word_only),
+    "a confirmed start is granted to whoever asks": _bug(
+        "redis_loss", "worker_pause", start=_start_whoever_asks
+    ),
+    "a submission is acknowledged before its commit": _bug(
+        "postgres_noise", "node_kill", method=(tasks, "submit", _answer_before_commit)
+    ),
+    "a task is published before its claim": _bug(method=(Firing, "_claim", _publish_first)),
+    "a failure is recorded whatever its token": _bug(
+        "redis_noise", "hang", attempts=_attempts_any_token, settle=_settle_any_token
+    ),
+    "a report is deleted before it is recorded": _bug(
+        "node_crash", method=(Streams, "read_reports", _forget_reports_at_once)
+    ),
+    "what is in no stream is not published again": _bug(
+        "node_kill", "redis_loss", method=(Vanished, "republish", _never_again)
+    ),
+    "the prefetcher does not hear of slots that were gained": _bug(
+        "node_kill", "node_stop", method=(Prefetcher, "_take", _keep_to_the_first)
+    ),
+    "the wheel's clock is fast": _bug(
+        method=(Ticker, "_now_us", lambda self: _now_us(self) + 1_500_000)
+    ),
+    "a restart of an actor empties its mailbox": _bug(
+        "actor_crash", "postgres_stall", method=(Place, "end", _drop_mailbox)
+    ),
+}
+"""What is wrong, in words, and the bug."""

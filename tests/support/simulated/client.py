@@ -1,0 +1,127 @@
+"""A client: submits, cancels and changes tasks by the calls that the HTTP handlers make."""
+
+import asyncio
+import random
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.actors import wakes
+from duly.actors.context import Context
+from duly.actors.messages import Submit
+from duly.actors.runtime import ActorCrashedError, MailboxClosedError, Reply
+from duly.storage import tasks
+from duly.storage.errors import StoreUnavailableError
+from duly.storage.redis import TROUBLE
+from duly.storage.tasks import NewTask, Submitted
+from duly.wheel.durations import from_us
+from simulated.faults import InjectedCrash
+
+_ANSWER_S = 8.5
+_FAILED = (
+    TimeoutError, StoreUnavailableError, ActorCrashedError, MailboxClosedError, InjectedCrash,
+)  # fmt: skip
+_TRIES = 12
+
+
+class Client:
+    """One task from its submission on; `life` ends when it wants no more of it."""
+
+    def __init__(self, world: Any, number: int, rng: random.Random) -> None:
+        self._world = world
+        self._number = number
+        self._rng = rng
+
+    async def life(self) -> None:
+        """Submit, then perhaps change or cancel."""
+        rng = self._rng
+        await asyncio.sleep(rng.random() * self._world.plan.submit_within_s)
+        task_id = await self._submit()
+        if task_id is None:
+            return
+        self._world.ledger.accepted[task_id] = self._world.now_us()
+        if rng.random() < 0.25:
+            await asyncio.sleep(rng.random() * 4)
+            await self._patch(task_id)
+        if rng.random() < 0.25:
+            await asyncio.sleep(rng.random() * 6)
+            await self._cancel(task_id)
+
+    def _new_task(self) -> NewTask:
+        rng = self._rng
+        now = from_us(self._world.now_us())
+        delay_s = rng.choice((0.0, rng.random() * 2, rng.random() * 8))
+        return NewTask(
+            id=UUID(int=rng.getrandbits(128)), type="t", queue=rng.choice(self._world.queues),
+            payload="{}", due=now + timedelta(seconds=delay_s), max_retries=rng.choice((0, 1, 3)),
+            backoff='{"kind": "fixed", "delay": 0.5}', timeout=rng.choice((2.0, 6.0)),
+            misfire_grace=rng.choice((None, None, None, 30.0)),
+            on_lost=rng.choice(("retry", "retry", "fail")), priority=rng.randrange(10),
+            key=f"key-{self._number}", fingerprint=b"1", tags="{}", own_id=False,
+        )  # fmt: skip
+
+    async def _submit(self) -> UUID | None:
+        new = self._new_task()
+        for _ in range(_TRIES):
+            node = self._world.any_node(self._rng)
+            if node is not None and node.context.clock.synced:
+                answer = await self._try_to_submit(node, new)
+                if answer is not None:
+                    return answer.id if answer.slot is not None else answer.first_id
+            new = new._replace(id=UUID(int=self._rng.getrandbits(128)))
+            await asyncio.sleep(0.2 + self._rng.random())
+        return None
+
+    async def _try_to_submit(self, node: Any, new: NewTask) -> Submitted | None:
+        reply: Reply[Submitted] = Reply()
+        if not node.context.boxes.submitter.offer(Submit(new, reply)):
+            return None
+        self._world.replies.append((node, reply))
+        try:
+            return await reply.wait(_ANSWER_S)
+        except _FAILED:
+            return None
+
+    async def _cancel(self, task_id: UUID) -> None:
+        for _ in range(_TRIES):
+            context: Context | None = self._world.any_context(self._rng)
+            if context is not None:
+                now = from_us(context.clock.now_us())
+                try:
+                    done = await tasks.cancel(context.api_db, task_id, now)
+                except StoreUnavailableError:
+                    pass
+                else:
+                    if done is not None:
+                        await self._cancelled(context, done)
+                    return
+            await asyncio.sleep(0.5)
+
+    async def _cancelled(self, context: Context, done: tasks.Cancelled) -> None:
+        row, ledger = done.row, self._world.ledger
+        if ledger.last_status.get(row.id, "pending") == "pending":
+            ledger.cancelled[row.id] = row.version
+        if done.token == 0:
+            return
+        try:
+            holder = await context.streams.supersede(row.queue, row.id, row.version)
+            if holder is not None:
+                message = msgspec.json.encode({"cancel": str(row.id), "token": done.token})
+                await context.streams.tell_worker(holder, message)
+        except TROUBLE:
+            pass  # the cancel stands
+
+    async def _patch(self, task_id: UUID) -> None:
+        context: Context | None = self._world.any_context(self._rng)
+        if context is None:
+            return
+        now = from_us(context.clock.now_us())
+        due = now + timedelta(seconds=self._rng.random() * 6)
+        try:
+            done = await tasks.patch(context.api_db, task_id, tasks.Change(due=due), None, now)
+        except StoreUnavailableError:
+            return
+        if done is not None and done.changed:
+            await wakes.wake(context, [done.waiting])

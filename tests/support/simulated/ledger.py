@@ -1,0 +1,170 @@
+"""What really happened in a world, and the rules (design, section 3) that it must obey.
+
+It watches what was committed and what was put into streams and begun by workers; it asks the
+product nothing.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from simulated.store import Row, Store
+
+Token = tuple[UUID, int]
+
+_TOLERANCE_US = 20_000
+
+
+class Ledger:
+    """`now_us`: true cluster time. `clock_error_us`: how wrong the clock of a node may be."""
+
+    def __init__(self, now_us: Callable[[], int], clock_error_us: Callable[[str], int]) -> None:
+        self._now_us = now_us
+        self._clock_error_us = clock_error_us
+        self.broken: list[str] = []
+        """Rules that were broken, in words."""
+        self.accepted: dict[UUID, int] = {}
+        """Acknowledged submissions, and when."""
+        self.highest: dict[UUID, int] = {}
+        self.claims: dict[Token, str] = {}
+        self.delivered: set[tuple[UUID, int, str]] = set()
+        self.started: Counter[Token] = Counter()
+        self.reported: dict[Token, set[str]] = defaultdict(set)
+        self.ended: set[Token] = set()
+        self.cancelled: dict[UUID, int] = {}
+        """Acknowledged cancels of pending tasks, and the version that each left."""
+        self.last_status: dict[UUID, str] = {}
+        """What tasks were when they left the table of tasks."""
+        self.epochs: dict[int, tuple[int, str | None]] = {}
+        self.may_start_again = False
+        """Redis was in trouble: a token may begin again after its end (at least once)."""
+        self.lag_us = 0
+
+    def breaks(self, rule: str) -> None:
+        """Note a broken rule."""
+        self.broken.append(rule)
+
+    # Commits (the store's watcher)
+
+    def task_changed(self, old: Row | None, new: Row | None) -> None:
+        """Tokens only grow; a claim makes a new one, of a task that is due."""
+        row = new or old
+        assert row is not None
+        task_id, highest = row["id"], self.highest.get(row["id"], -1)
+        if new is None:
+            assert old is not None
+            self.last_status[task_id] = old["status"]
+            return
+        if new["version"] < highest:
+            self.breaks(f"the version of {task_id} went back from {highest} to {new['version']}")
+        if new["status"] == "running" and (old is None or old["status"] != "running"):
+            if new["version"] <= highest:
+                self.breaks(f"token {new['version']} of {task_id} was handed out twice")
+            self.claims[task_id, new["version"]] = new["owner"]
+            assert old is not None
+            self._check_due(old, new["owner"])
+        elif new["status"] == "running" and old is not None and old["version"] != new["version"]:
+            self.breaks(f"{task_id} was claimed while it ran under {old['version']}")
+        self.highest[task_id] = max(highest, new["version"])
+
+    def _check_due(self, row: Row, owner: str) -> None:
+        late_us = self._now_us() - _us(row["next_run_at"])
+        self.lag_us = max(self.lag_us, late_us)
+        if late_us < -_TOLERANCE_US - self._clock_error_us(owner):
+            self.breaks(f"{row['id']} was claimed {-late_us / 1e6:.3f} s before it was due")
+
+    def slot_taken(self, slot: int, epoch: int, owner: str | None) -> None:
+        """Each take-over raises the epoch of a slot."""
+        known, holder = self.epochs.get(slot, (0, None))
+        if epoch <= known:
+            self.breaks(f"slot {slot}: {owner} took it under epoch {epoch} after {known} {holder}")
+        self.epochs[slot] = epoch, owner
+
+    def claimed_under(self, slot: int, epoch: int, owner: str) -> None:
+        """A claim commits only under the epoch of the last take-over, by whoever took over."""
+        if (epoch, owner) != self.epochs.get(slot):
+            self.breaks(
+                f"slot {slot}: {owner} claimed under epoch {epoch}, taken: {self.epochs.get(slot)}"
+            )
+
+    def finished(self, row: Row) -> None:
+        """A task is over; its tokens are used up."""
+        self.highest[row["id"]] = max(self.highest.get(row["id"], -1), row["version"])
+
+    def recorded(self, run: Row) -> None:
+        """One outcome a token, and one that is true."""
+        token = (run["task_id"], run["token"])
+        if token in self.ended:
+            self.breaks(f"{token} has two recorded outcomes")
+        self.ended.add(token)
+        if run["outcome"] in ("cancelled", "skipped"):
+            return
+        if token not in self.claims:
+            self.breaks(f"{token} has an outcome and was never claimed")
+        said = self.reported.get(token, set())
+        if run["outcome"] in ("completed", "failed") and run["outcome"] not in said:
+            self.breaks(f"{token} is recorded {run['outcome']}, which no worker reported")
+        is_loss = run["outcome"] in ("lost", "timed_out")
+        if is_loss and (*token, run["worker"]) not in self.delivered:
+            self.breaks(f"{token} is recorded {run['outcome']} of a worker that never had it")
+
+    # Streams and workers
+
+    def published(self, task_id: UUID, token: int) -> None:
+        """Nothing is dispatched before its claim has committed."""
+        if (task_id, token) not in self.claims:
+            self.breaks(f"{task_id} was published under {token} before that was claimed")
+
+    def delivery(self, task_id: UUID, token: int, worker: str) -> None:
+        """A worker has got an entry."""
+        self.delivered.add((task_id, token, worker))
+
+    def start(self, task_id: UUID, token: int, confirmed: bool) -> None:
+        """A worker has begun (its `begin` was answered, and its confirmed start granted)."""
+        self.started[task_id, token] += 1
+        if token > self.highest.get(task_id, -1):
+            self.breaks(f"{task_id} started under {token}, which was never handed out")
+        if confirmed and self.started[task_id, token] > 1:
+            self.breaks(f"{task_id} started twice under {token} though its start is confirmed")
+        if task_id in self.cancelled and token >= self.cancelled[task_id] - 1:
+            self.breaks(f"{task_id} started after the cancel of it while pending was acknowledged")
+        if (task_id, token) in self.reported and not self.may_start_again:
+            self.breaks(f"{task_id} started again under {token} after that was reported")
+
+    def report(self, task_id: UUID, token: int, outcome: str) -> None:
+        """A worker's report was taken in."""
+        self.reported[task_id, token].add(outcome)
+
+    # At the end
+
+    def check_end(self, store: Store) -> None:
+        """Every accepted task is over, and kept once; each occurrence completed at most once."""
+        for task_id in self.accepted:
+            there = (task_id in store.tasks) + (task_id in store.finished)
+            if there != 1:
+                self.breaks(f"the accepted task {task_id} is kept {there} times")
+        for task_id, row in store.tasks.items():
+            self.breaks(f"{task_id} is still {row['status']} at the end: {_brief(row)}")
+        done = Counter(
+            (run["task_id"], run["occurrence"])
+            for run in store.runs
+            if run["outcome"] == "completed"
+        )
+        for (task_id, _), count in done.items():
+            if count > 1:
+                self.breaks(f"{task_id} is recorded completed {count} times")
+        for task_id in self.cancelled:
+            done_row = store.finished.get(task_id)
+            if done_row is not None and done_row["status"] != "cancelled":
+                self.breaks(f"{task_id} was cancelled and is {done_row['status']}")
+
+
+def _us(instant: datetime) -> int:
+    return round(instant.timestamp() * 1e6)
+
+
+def _brief(row: dict[str, Any]) -> str:
+    names = ("queue", "slot", "version", "owner", "retry_count", "next_run_at", "claimed_at")
+    return ", ".join(f"{name} {row[name]}" for name in names)

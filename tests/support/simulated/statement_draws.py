@@ -1,0 +1,174 @@
+"""Draws random statements with arguments that often fit, for the test that compares two stores."""
+
+import random
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from simulated.store import Store
+
+_OWNERS = ("node-a", "node-b")
+
+
+class Draws:
+    """Knows what is in a store, so as to ask about it; `now` moves on with each draw."""
+
+    def __init__(self, rng: random.Random, store: Store, now: datetime) -> None:
+        self._rng = rng
+        self._store = store
+        self.now = now
+        self._ids: list[UUID] = [UUID(int=rng.getrandbits(128)) for _ in range(3)]
+
+    def draw(self) -> tuple[str, tuple[Any, ...]]:
+        """A statement's name and its arguments."""
+        self.now += timedelta(milliseconds=self._rng.randrange(3000))
+        name = self._rng.choice(_NAMES)
+        args: tuple[Any, ...] = getattr(self, f"_{name}")()
+        return name, args
+
+    # Arguments
+
+    def _some_ids(self) -> list[UUID]:
+        known = self._ids[-12:]
+        return self._rng.sample(known, self._rng.randint(1, min(4, len(known))))
+
+    def _version(self, task_id: UUID) -> int:
+        row = self._store.tasks.get(task_id) or self._store.finished.get(task_id)
+        return (row["version"] if row else 0) + self._rng.choice((0, 0, 0, 0, -1, 1))
+
+    def _time(self, least_s: float = -20, most_s: float = 20) -> datetime:
+        return self.now + timedelta(seconds=round(self._rng.uniform(least_s, most_s), 3))
+
+    def _some_slots(self) -> list[int]:
+        rows = list(self._store.tasks.values())
+        wanted = {row["slot"] for row in self._rng.sample(rows, min(6, len(rows)))}
+        return sorted(wanted | {self._rng.randrange(256)})
+
+    # Statements
+
+    def _submit(self) -> tuple[Any, ...]:
+        rng = self._rng
+        asked: list[tuple[Any, ...]] = []
+        for key in rng.sample(("k1", "k2", "k3", None, None), rng.randint(1, 4)):
+            own = rng.random() < 0.2
+            task_id = rng.choice(self._ids) if own else UUID(int=rng.getrandbits(128))
+            if task_id in (one[0] for one in asked):
+                continue
+            if not own:
+                self._ids.append(task_id)
+            asked.append((
+                task_id, "t", rng.choice("qr"), '{"n": 1}', self._time(), rng.randrange(3),
+                rng.choice((None, '{"kind": "fixed"}')), 5.0, rng.choice((None, None, 3.0)),
+                rng.choice(("retry", "fail")), rng.randrange(10), key, key and b"f", "{}", own,
+            ))  # fmt: skip
+        return (*map(list, zip(*asked, strict=True)), self.now, self._time(1, 20))
+
+    def _claim(self) -> tuple[Any, ...]:
+        store = self._store
+        ids = [i for i in self._some_ids() if i in store.tasks]
+        slots = sorted({store.tasks[i]["slot"] for i in ids})
+        wrong = self._rng.random() < 0.15
+        epochs = [store.slots[slot]["epoch"] + wrong for slot in slots]
+        inline = self._rng.choice((0, 1000))
+        owner = self._rng.choice(_OWNERS)
+        return ids, [self._version(i) for i in ids], owner, slots, epochs, self.now, inline
+
+    def _ids_and_tokens(self) -> tuple[list[UUID], list[int]]:
+        ids = self._some_ids()
+        return ids, [self._version(i) for i in ids]
+
+    def _payloads(self) -> tuple[Any, ...]:
+        return (self._some_ids(),)
+
+    _inflight_ids = _queues = _get = _withdraw_finished = _payloads
+
+    def _claimed(self) -> tuple[Any, ...]:
+        ids, tokens = self._ids_and_tokens()
+        return ids, [token - 1 for token in tokens], self._rng.choice(_OWNERS)
+
+    _running = _attempts = _ids_and_tokens
+
+    def _expire(self) -> tuple[Any, ...]:
+        return (*self._ids_and_tokens(), self.now)
+
+    def _start(self) -> tuple[Any, ...]:
+        (task_id, *_), (token, *_) = self._ids_and_tokens()
+        return task_id, token, self._rng.choice(("s1", "s2")), "w1", self.now
+
+    def _complete(self) -> tuple[Any, ...]:
+        ids, tokens = self._ids_and_tokens()
+        some = len(ids)
+        return ids, tokens, ["w1"] * some, [self.now] * some, [None] * some, ["1"] * some, self.now
+
+    def _settle(self) -> tuple[Any, ...]:
+        rng = self._rng
+        ids, tokens = self._ids_and_tokens()
+        some = len(ids)
+        return (
+            ids, tokens, [rng.choice(("failed", "lost", None)) for _ in ids],
+            [rng.choice((None, self._time(0))) for _ in ids], [rng.random() < 0.5 for _ in ids],
+            ["w1"] * some, [None] * some, [self.now] * some,
+            [rng.choice((None, '"no"')) for _ in ids], self.now,
+        )  # fmt: skip
+
+    def _take_slots(self) -> tuple[Any, ...]:
+        slots = self._some_slots()
+        return slots, self._rng.choice(_OWNERS), self.now, self._rng.sample(slots, len(slots) // 2)
+
+    def _let_go_slots(self) -> tuple[Any, ...]:
+        return self._some_slots(), self._rng.choice(_OWNERS)
+
+    def _slot_states(self) -> tuple[Any, ...]:
+        return (self._some_slots(),)
+
+    def _stored(self) -> tuple[Any, ...]:
+        ids = self._some_ids()
+        known = [row["created_at"] for row in self._store.tasks.values() if row["id"] in ids]
+        return ids, self._rng.choice([*known, self.now])
+
+    def _due(self) -> tuple[Any, ...]:
+        slots = self._some_slots()
+        cursors = [self._time(-40, 0) for _ in slots]
+        after = [self._rng.choice(self._ids) for _ in slots]
+        without: list[str] = self._rng.choice(([], ["q"]))
+        limit = self._rng.randint(1, 3)
+        return slots, cursors, after, self._time(0), limit, without, self._time()
+
+    def _due_best(self) -> tuple[Any, ...]:
+        return self._some_slots(), self._rng.choice("qr"), self._time(), 100
+
+    def _running_since(self) -> tuple[Any, ...]:
+        place = self._rng.choice(((None, None), (self._time(-20, 0), self._ids[0])))
+        return self._some_slots(), self._time(), self._rng.randint(1, 9), *place
+
+    def _running_queues(self) -> tuple[Any, ...]:
+        return (self._some_slots(),)
+
+    def _expire_keys(self) -> tuple[Any, ...]:
+        return (self.now,)
+
+    def _cancel(self) -> tuple[Any, ...]:
+        return self._rng.choice(self._ids[-12:]), self.now
+
+    _retry = _cancel
+
+    def _patch(self) -> tuple[Any, ...]:
+        rng, task_id = self._rng, self._rng.choice(self._ids[-12:])
+        if_version = rng.choice((None, self._version(task_id)))
+        return (
+            task_id, self.now, if_version, rng.choice((None, self._time())),
+            rng.choice((None, "[]")), rng.choice((None, 3)), rng.choice((None, 2)), None,
+            rng.choice((None, 9.0)), rng.choice((None, '{"a": "b"}')), rng.random() < 0.3,
+            rng.choice((None, 7.0)),
+        )  # fmt: skip
+
+    def _runs(self) -> tuple[Any, ...]:
+        return self._rng.choice(self._ids[-12:]), None, None, 100
+
+
+_NAMES = sorted(
+    name.removeprefix("_")
+    for name in vars(Draws)
+    if name.startswith("_") and name.removeprefix("_") in Store.known()
+)
+_NAMES += ["submit", "claim", "claim", "complete", "settle", "patch"] * 3

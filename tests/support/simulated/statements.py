@@ -1,0 +1,330 @@
+"""What the statements of storage/sql/claims.sql, slots.sql and upkeep.sql do, on a `Store`."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from simulated.store import Row, Store, statement
+
+_CLAIMED = (
+    "id", "version", "type", "queue", "occurrence", "retry_count", "timeout", "on_lost", "payload",
+)  # fmt: skip
+_DUE = ("id", "slot", "next_run_at", "version", "priority", "queue")
+
+
+def pick(row: Row, names: Sequence[str]) -> Row:
+    """These columns, in this order."""
+    return {name: row[name] for name in names}
+
+
+def _too_late(row: Row, now: datetime) -> bool:
+    grace = row["misfire_grace"]
+    return grace is not None and (now - row["next_run_at"]).total_seconds() > grace
+
+
+# claims.sql
+
+
+@statement
+def claim(
+    store: Store, ids: list[UUID], versions: list[int], owner: str, slots: list[int],
+    epochs: list[int], now: datetime, inline_bytes: int,
+) -> list[Row]:  # fmt: skip
+    owned = all(store.slots[s]["epoch"] == e for s, e in zip(slots, epochs, strict=True))
+    return claim_rows(store, ids, versions, owner, slots, epochs, now, inline_bytes, owned)
+
+
+def claim_rows(
+    store: Store, ids: list[UUID], versions: Sequence[int | None], owner: str, slots: list[int],
+    epochs: list[int], now: datetime, inline_bytes: int, owned: bool,
+) -> list[Row]:  # fmt: skip
+    """The claim, once it is known whether the slots are owned; version None: any."""
+    found = []
+    for task_id, version in zip(ids, versions, strict=True) if owned else ():
+        row = store.tasks.get(task_id)
+        if row is None or row["status"] != "pending" or row["paused"]:
+            continue
+        if version is not None and row["version"] != version:
+            continue
+        if row["retry_count"] == 0 and _too_late(row, now):
+            continue
+        changed = {
+            **row, "status": "running", "version": max(row["version"], store.token_base) + 1, "owner": owner,
+            "claimed_at": now, "updated_at": now, "started_at": None, "start_id": None,
+            "worker": None,
+        }  # fmt: skip
+        if store.watcher is not None:
+            store.watcher.claimed_under(row["slot"], epochs[slots.index(row["slot"])], owner)
+        store.put(changed)
+        answer = pick(changed, _CLAIMED)
+        if len(answer["payload"].encode()) > inline_bytes:
+            answer["payload"] = None
+        found.append({"owned": owned, **answer})
+    return found or [{"owned": owned, **dict.fromkeys(_CLAIMED)}]
+
+
+@statement
+def payloads(store: Store, ids: list[UUID]) -> list[Row]:
+    return [pick(store.tasks[i], ("id", "payload")) for i in ids if i in store.tasks]
+
+
+def running_rows(store: Store, ids: list[UUID], tokens: list[int]) -> list[Row]:
+    """Those that run under exactly these tokens."""
+    rows = [(store.tasks.get(i), t) for i, t in zip(ids, tokens, strict=True)]
+    return [r for r, t in rows if r is not None and r["version"] == t and r["status"] == "running"]
+
+
+@statement
+def claimed(store: Store, ids: list[UUID], versions: list[int], owner: str) -> list[Row]:
+    rows = [(store.tasks.get(i), v) for i, v in zip(ids, versions, strict=True)]
+    return [
+        pick(row, _CLAIMED)
+        for row, version in rows
+        if row is not None and row["version"] > version and row["owner"] == owner
+        and row["status"] == "running"
+    ]  # fmt: skip
+
+
+@statement
+def running(store: Store, ids: list[UUID], tokens: list[int]) -> list[Row]:
+    return [pick(row, _CLAIMED) for row in running_rows(store, ids, tokens)]
+
+
+@statement
+def expire(store: Store, ids: list[UUID], versions: list[int], now: datetime) -> list[Row]:
+    gone = []
+    for task_id, version in zip(ids, versions, strict=True):
+        row = store.tasks.get(task_id)
+        if row is None or row["version"] != version or row["status"] != "pending":
+            continue
+        if row["paused"] or row["retry_count"] or row["schedule"] or not _too_late(row, now):
+            continue
+        store.finish(
+            row, status="failed", version=row["version"] + 1, updated_at=now, finished_at=now,
+            error='"expired"', owner=None,
+        )  # fmt: skip
+        store.record(
+            row, row["version"] + 1, row["retry_count"] + 1, "skipped", recorded_at=now,
+            error='"expired"',
+        )  # fmt: skip
+        gone.append({"id": task_id})
+    return gone
+
+
+@statement
+def start(
+    store: Store, task_id: UUID, token: int, start_id: str, worker: str, now: datetime
+) -> list[Row]:
+    for row in running_rows(store, [task_id], [token]):
+        if row["start_id"] in (None, start_id):
+            began = row["started_at"] or now
+            changed = {"start_id": start_id, "worker": worker, "started_at": began}
+            store.put({**row, **changed, "updated_at": now})
+            return [{"id": task_id}]
+    return []
+
+
+@statement
+def complete(
+    store: Store, ids: list[UUID], tokens: list[int], by: list[Any], began: list[Any],
+    ended: list[Any], results: list[Any], now: datetime,
+) -> list[Row]:  # fmt: skip
+    gone = []
+    for at, (task_id, token) in enumerate(zip(ids, tokens, strict=True)):
+        for row in running_rows(store, [task_id], [token]):
+            if row["schedule"] is not None:
+                continue
+            complete_row(store, row, token, by[at], began[at], ended[at], results[at], now)
+            gone.append({"id": task_id, "version": row["version"]})
+    return gone
+
+
+def complete_row(
+    store: Store, row: Row, token: int, by: Any, began: Any, ended: Any, result: Any, now: datetime
+) -> None:
+    """One recorded success."""
+    store.finish(
+        row, status="completed", updated_at=now, started_at=began, finished_at=now, worker=by,
+        result=result,
+    )  # fmt: skip
+    store.record(
+        row, token, row["retry_count"] + 1, "completed", worker=by, started_at=began,
+        finished_at=ended, recorded_at=now, result=result,
+    )  # fmt: skip
+
+
+@statement
+def attempts(store: Store, ids: list[UUID], tokens: list[int]) -> list[Row]:
+    names = ("id", "version", "retry_count", "max_retries", "backoff", "on_lost")
+    return [pick(row, names) for row in running_rows(store, ids, tokens)]
+
+
+@statement
+def settle(
+    store: Store, ids: list[UUID], tokens: list[int], outcomes: list[Any], again: list[Any],
+    counts: list[bool], by: list[Any], began: list[Any], ended: list[Any], errors: list[Any],
+    now: datetime,
+) -> list[Row]:  # fmt: skip
+    found = []
+    for at, (task_id, token) in enumerate(zip(ids, tokens, strict=True)):
+        for row in running_rows(store, [task_id], [token]):
+            said = (outcomes[at], again[at], counts[at], by[at], began[at], ended[at], errors[at])
+            found.append(settle_row(store, row, token, *said, now))
+    return found
+
+
+def settle_row(
+    store: Store, row: Row, token: int, outcome: Any, again: Any, counts: bool, by: Any,
+    began: Any, ended: Any, error: Any, now: datetime,
+) -> Row:  # fmt: skip
+    """One recorded end that was no success."""
+    attempt = row["retry_count"] + 1
+    if again is None:
+        store.finish(
+            row, status="failed", updated_at=now, started_at=began, finished_at=now, worker=by,
+            error=error,
+        )  # fmt: skip
+        answer = dict.fromkeys(("id", *_DUE[3:4], "slot", "next_run_at", "priority", "queue"))
+        answer |= {"id": row["id"], "slot_owner": None}
+    else:
+        changed = {
+            **row, "status": "pending", "next_run_at": again,
+            "retry_count": row["retry_count"] + int(counts), "owner": None, "claimed_at": None,
+            "started_at": None, "start_id": None, "worker": None, "updated_at": now,
+            "error": row["error"] if error is None else error,
+        }  # fmt: skip
+        store.put(changed)
+        names = ("id", "version", "slot", "next_run_at", "priority", "queue")
+        answer = pick(changed, names) | {"slot_owner": store.slots[row["slot"]]["owner"]}
+    if outcome is not None:
+        store.record(
+            row, token, attempt, outcome, worker=by, started_at=began, finished_at=ended,
+            recorded_at=now, error=error,
+        )  # fmt: skip
+    return answer
+
+
+# slots.sql
+
+
+@statement
+def take_slots(
+    store: Store, slots: list[int], owner: str, now: datetime, unless_others: list[int]
+) -> list[Row]:
+    answers: list[Row] = []
+    for slot in slots:
+        old = store.slots[slot]["owner"]
+        epoch = None
+        if slot not in unless_others or old in (None, owner):
+            epoch = max(store.slots[slot]["epoch"], store.token_base) + 1
+            store.take(slot, owner, epoch)
+        answers.append({"slot": slot, "owner": old, "epoch": epoch})
+    return answers
+
+
+@statement
+def let_go_slots(store: Store, slots: list[int], owner: str) -> list[Row]:
+    for slot in slots:
+        if store.slots[slot]["owner"] == owner:
+            store.take(slot, None, store.slots[slot]["epoch"] + 1)
+    return []
+
+
+@statement
+def slot_states(store: Store, slots: list[int]) -> list[Row]:
+    return [dict(store.slots[slot]) for slot in slots]
+
+
+@statement
+def end_sessions(store: Store, *_: Any) -> list[Row]:
+    return []  # no row is ever locked: each statement happens in one step
+
+
+@statement
+def due(
+    store: Store, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime,
+    limit: int, without: list[str], without_until: datetime,
+) -> list[Row]:  # fmt: skip
+    cursors = dict(zip(slots, zip(ats, after, strict=True), strict=True))
+    pages: dict[int, list[Row]] = {slot: [] for slot in slots}
+    for row in store.tasks.values():
+        due_at = row["next_run_at"]
+        if row["status"] != "pending" or row["paused"] or row["slot"] not in cursors:
+            continue
+        if not due_at < before or not (due_at, row["id"]) > cursors[row["slot"]]:
+            continue
+        if row["queue"] not in without or due_at > without_until:
+            pages[row["slot"]].append(pick(row, _DUE))
+    found = []
+    for page in pages.values():
+        found += sorted(page, key=lambda row: (row["next_run_at"], row["id"]))[:limit]
+    return found
+
+
+@statement
+def due_best(store: Store, slots: list[int], queue: str, now: datetime, limit: int) -> list[Row]:
+    found = [
+        pick(row, _DUE)
+        for row in store.tasks.values()
+        if row["status"] == "pending" and not row["paused"] and row["slot"] in slots
+        and row["queue"] == queue and row["next_run_at"] <= now
+    ]  # fmt: skip
+    return sorted(found, key=lambda row: (row["priority"], row["next_run_at"]))[:limit]
+
+
+@statement
+def running_since(
+    store: Store, slots: list[int], before: datetime, limit: int, at: Any, after: Any
+) -> list[Row]:
+    found = [
+        pick(row, ("id", "version", "queue", "claimed_at", "timeout", "owner"))
+        for row in store.tasks.values()
+        if row["status"] == "running" and row["slot"] in slots and row["claimed_at"] < before
+        and (at is None or (row["claimed_at"], row["id"]) > (at, after))
+    ]  # fmt: skip
+    return sorted(found, key=lambda row: (row["claimed_at"], row["id"]))[:limit]
+
+
+@statement
+def running_queues(store: Store, slots: list[int]) -> list[Row]:
+    rows = store.tasks.values()
+    names = {r["queue"] for r in rows if r["status"] == "running" and r["slot"] in slots}
+    return [{"queue": name} for name in sorted(names)]
+
+
+@statement
+def inflight_ids(store: Store, ids: list[UUID]) -> list[Row]:
+    rows = [store.tasks[i] for i in ids if i in store.tasks]
+    return [pick(row, ("id", "version")) for row in rows if row["status"] == "running"]
+
+
+# upkeep.sql
+
+
+@statement
+def server_time(store: Store) -> list[Row]:
+    return [{"now": store.now()}]
+
+
+@statement
+def try_write(store: Store) -> list[Row]:
+    return [{"version": 1}]
+
+
+@statement
+def make_partitions(store: Store, *_: Any) -> list[Row]:
+    return [{"duly_make_partitions": None}]
+
+
+@statement
+def drop_partitions(store: Store, *_: Any) -> list[Row]:
+    return [{"dropped": 0}]  # a world does not live as long as a retention
+
+
+@statement
+def expire_keys(store: Store, now: datetime) -> list[Row]:
+    over = sorted(key for key, row in store.keys.items() if row["expires_at"] <= now)
+    for key in over:
+        del store.keys[key]
+    return [{"key": key} for key in over]

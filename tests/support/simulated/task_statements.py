@@ -1,0 +1,187 @@
+"""What the statements of storage/sql/tasks.sql do, on a `Store`: those that clients need."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from simulated.statements import pick
+from simulated.store import Row, Store, statement
+
+_TASK = (
+    "id", "type", "queue", "payload", "status", "paused", "next_run_at", "occurrence", "slot",
+    "owner", "version", "retry_count", "max_retries", "backoff", "timeout", "schedule", "overrun",
+    "misfire_grace", "on_lost", "priority", "idempotency_key", "tags", "created_at", "updated_at",
+    "started_at", "finished_at", "worker", "result", "error",
+)  # fmt: skip
+_FRESH: Row = {
+    "status": "pending", "paused": False, "owner": None, "version": 0, "retry_count": 0,
+    "schedule": None, "overrun": "skip", "claimed_at": None, "started_at": None, "start_id": None,
+    "worker": None, "error": None, "finished_at": None, "result": None,
+}  # fmt: skip
+_ASKED = (
+    "id", "type", "queue", "payload", "due", "max_retries", "backoff", "timeout", "misfire_grace",
+    "on_lost", "priority", "key", "fingerprint", "tags", "own_id",
+)  # fmt: skip
+
+
+@statement
+def submit(store: Store, *args: Any) -> list[Row]:
+    *columns, now, keys_until = args
+    asked = [dict(zip(_ASKED, values, strict=True)) for values in zip(*columns, strict=True)]
+    named = [one["key"] for one in asked if one["key"] is not None]
+    if len(named) != len(set(named)):
+        raise AssertionError("ON CONFLICT DO UPDATE cannot affect a row a second time")
+    finished = set(store.finished)
+    answers = []
+    for one in asked:
+        first = _first_of_key(store, one, now, keys_until)
+        known = first is not None and (
+            first["task_id"] != one["id"] or first["expires_at"] != keys_until
+        )
+        taken = one["id"] in store.tasks or (one["own_id"] and one["id"] in finished)
+        row = None
+        if not known and not taken:
+            row = _new_row(store, one, now)
+            store.put(row)
+        answers.append({
+            "id": one["id"],
+            "slot": row and row["slot"],
+            "created_at": row and now,
+            "owner": row and store.slots[row["slot"]]["owner"],
+            "known": known,
+            "first_id": first and first["task_id"],
+            "first_fingerprint": first and first["fingerprint"],
+        })  # fmt: skip
+    return answers
+
+
+def _first_of_key(store: Store, one: Row, now: datetime, until: datetime) -> Row | None:
+    if one["key"] is None:
+        return None
+    first = store.keys.get(one["key"])
+    if first is None or first["expires_at"] <= now:
+        fresh = {"task_id": one["id"], "fingerprint": one["fingerprint"], "expires_at": until}
+        store.keys[one["key"]] = fresh
+        return fresh
+    return first
+
+
+def _new_row(store: Store, one: Row, now: datetime) -> Row:
+    kept = (
+        "id", "type", "queue", "payload", "max_retries", "backoff", "timeout", "misfire_grace",
+        "on_lost", "priority", "tags",
+    )  # fmt: skip
+    return {
+        **_FRESH, **pick(one, kept), "slot": store.slot_of(one["id"]), "next_run_at": one["due"],
+        "occurrence": one["due"], "idempotency_key": one["key"], "created_at": now,
+        "updated_at": now,
+    }  # fmt: skip
+
+
+@statement
+def stored(store: Store, ids: list[UUID], at: datetime) -> list[Row]:
+    found = []
+    for table, is_waiting in ((store.tasks, True), (store.finished, False)):
+        for row in (table[i] for i in ids if i in table):
+            if row["created_at"] == at:
+                owner = store.slots[row["slot"]]["owner"] if is_waiting else None
+                found.append(pick(row, ("id", "slot", "created_at")) | {"owner": owner})
+    return found
+
+
+@statement
+def withdraw_finished(store: Store, ids: list[UUID]) -> list[Row]:
+    both = [i for i in ids if i in store.tasks and i in store.finished]
+    for task_id in both:
+        store.remove(task_id)
+    return [{"id": task_id} for task_id in both]
+
+
+@statement
+def queues(store: Store, ids: list[UUID]) -> list[Row]:
+    tables = (store.tasks, store.finished)
+    return [pick(table[i], ("id", "queue")) for table in tables for i in ids if i in table]
+
+
+@statement
+def get(store: Store, ids: list[UUID]) -> list[Row]:
+    found = [pick(store.tasks[i], _TASK) for i in ids if i in store.tasks]
+    found += [pick({**store.finished[i], "next_run_at": None}, _TASK)
+              for i in ids if i in store.finished]  # fmt: skip
+    return found
+
+
+@statement
+def cancel(store: Store, task_id: UUID, now: datetime) -> list[Row]:
+    row = store.tasks.get(task_id)
+    if row is None:
+        return []
+    done = store.finish(
+        row, status="cancelled", version=row["version"] + 1, updated_at=now, finished_at=now,
+        started_at=row["started_at"], worker=row["worker"], error=row["error"],
+    )  # fmt: skip
+    if row["status"] == "running":
+        store.record(
+            row, row["version"], row["retry_count"] + 1, "cancelled", worker=row["worker"],
+            started_at=row["started_at"], finished_at=now, recorded_at=now,
+        )  # fmt: skip
+    return [cancelled(done, row)]
+
+
+def cancelled(done: Row, before: Row) -> Row:
+    """What a cancel answers."""
+    answer = pick({**done, "next_run_at": None}, _TASK)
+    return answer | {"token": before["version"]}
+
+
+@statement
+def patch(
+    store: Store, task_id: UUID, now: datetime, if_version: int | None, due: Any, payload: Any,
+    priority: Any, max_retries: Any, backoff: Any, timeout: Any, tags: Any, set_grace: bool,
+    grace: Any,
+) -> list[Row]:  # fmt: skip
+    row = store.tasks.get(task_id)
+    if row is None:
+        return []
+    owner = {"slot_owner": store.slots[row["slot"]]["owner"]}
+    if row["status"] != "pending" or (if_version is not None and row["version"] != if_version):
+        return [pick(row, _TASK) | {"was_changed": False} | owner]
+    given = {
+        "payload": payload, "priority": priority, "max_retries": max_retries, "backoff": backoff,
+        "timeout": timeout, "tags": tags,
+    }  # fmt: skip
+    changed = row | {name: value for name, value in given.items() if value is not None}
+    if due is not None:
+        changed["next_run_at"] = due
+        has_run = any(run["task_id"] == task_id for run in store.runs)
+        if row["retry_count"] == 0 and row["occurrence"] == row["next_run_at"] and not has_run:
+            changed["occurrence"] = due
+    if set_grace:
+        changed["misfire_grace"] = grace
+    changed |= {"version": row["version"] + 1, "updated_at": now}
+    store.put(changed)
+    return [pick(changed, _TASK) | {"was_changed": True} | owner]
+
+
+@statement
+def retry(store: Store, task_id: UUID, now: datetime) -> list[Row]:
+    done = store.finished.get(task_id)
+    if done is None or done["status"] != "failed":
+        return []
+    del store.finished[task_id]
+    kept = {name: done[name] for name in done if name not in _FRESH} | {"error": done["error"]}
+    row = {
+        **_FRESH, **kept, "schedule": done["schedule"], "overrun": done["overrun"],
+        "next_run_at": now, "version": done["version"] + 1, "updated_at": now,
+    }  # fmt: skip
+    store.put(row)
+    owner = {"slot_owner": store.slots[row["slot"]]["owner"]}
+    return [pick(row, _TASK) | {"was_changed": True} | owner]
+
+
+@statement
+def runs(store: Store, task_id: UUID, token: Any, recorded_at: Any, limit: int) -> list[Row]:
+    found = [run for run in store.runs if run["task_id"] == task_id]
+    assert token is None, "only the first page is simulated"
+    found.sort(key=lambda run: (run["token"], run["recorded_at"]), reverse=True)
+    return found[:limit]
