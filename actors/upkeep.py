@@ -5,12 +5,14 @@ from datetime import timedelta
 from typing import NoReturn
 from uuid import UUID
 
+from redis.exceptions import ResponseError
+
 from duly.actors.context import Context
 from duly.actors.patience import Patience
 from duly.actors.runtime import Actor, Mailbox
 from duly.storage import slots, upkeep
 from duly.storage.errors import StoreUnavailableError
-from duly.storage.redis import TROUBLE
+from duly.storage.redis import TROUBLE, is_of_one_queue
 from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.upkeep")
@@ -44,8 +46,7 @@ class Upkeep(Actor[NoReturn]):
                 await self._partitions()
                 await self._expire()
                 for queue in await self._context.streams.known_queues():
-                    await self._sweep_inflight(queue)
-                    await self._context.streams.forget_nodes(queue, _FORGET_IDLE_MS)
+                    await self._sweep(queue)
                 self._patience.worked()
                 wait_s = _EVERY_S
             except (*TROUBLE, StoreUnavailableError) as error:
@@ -63,6 +64,15 @@ class Upkeep(Actor[NoReturn]):
         dropped = await upkeep.drop_partitions(self._context.db, now - retention)
         if dropped:
             log.info("dropped %d day partitions", dropped)
+
+    async def _sweep(self, queue: str) -> None:
+        try:
+            await self._sweep_inflight(queue)
+            await self._context.streams.forget_nodes(queue, _FORGET_IDLE_MS)
+        except ResponseError as error:
+            if not is_of_one_queue(error):
+                raise
+            log.warning("cannot tidy up queue %s: %s", queue, error)  # again in ten minutes
 
     async def _sweep_inflight(self, queue: str) -> None:
         """Forget what a crash or a cancel left in the in-flight hash."""

@@ -8,6 +8,7 @@ from waiting import wait_for
 from duly.actors import upkeep
 from duly.actors.context import Context
 from duly.actors.upkeep import Upkeep
+from duly.storage import keys
 from duly.storage.errors import StoreUnavailableError
 
 Q = "default"
@@ -46,6 +47,27 @@ async def test_only_what_does_not_run_under_its_token_is_swept(context: Context)
     # A token above the row's was published by a claim newer than what the sweep has read.
     assert await inflight(context) == {str(runs.id): "1", str(newer.id): "6"}
     assert (await context.streams.backlog(Q)).entries == 2
+
+
+async def test_a_queue_with_a_wrong_typed_key_does_not_keep_the_others_untidy(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_EVERY_S", 0.1)
+    await own_all(context.db)
+    (gone,) = await claimed(context.db)
+    await context.streams.publish(Q, [gone])
+    await query(context.db, "delete from tasks where id = $1", gone.id)
+    for queue in ("a-bad", "z-bad"):
+        await context.streams.announce(queue)
+        await context.streams._command("SET", keys.inflight(queue), "something else")
+
+    async def swept() -> bool:
+        return not await inflight(context)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Upkeep(context).serve, anyio.Event())
+        await wait_for(swept, 30, "the leftover is swept")
+        tasks.cancel_scope.cancel()
 
 
 async def test_it_goes_on_after_trouble(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:

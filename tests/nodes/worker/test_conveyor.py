@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from private_valkey import PrivateValkey
+from redis.exceptions import OutOfMemoryError
 from worker_rig import FakeNode, until
 
 from duly.storage import keys
@@ -97,6 +98,30 @@ async def test_a_report_gives_its_entry_back(conveyor: Conveyor, node: FakeNode)
 async def test_a_report_is_kept_when_its_entry_is_gone(conveyor: Conveyor, node: FakeNode) -> None:
     await conveyor.report("default", [(b"1-1", ["id", "x"])])
     assert [report.id for report in await node.reports()] == ["x"]
+
+
+async def test_a_report_is_added_once_whatever_is_in_the_place_of_its_entry(
+    conveyor: Conveyor, node: FakeNode
+) -> None:
+    await node.call("DEL", keys.tasks("default"))
+    await node.call("SET", keys.tasks("default"), "something else")
+    await conveyor.report("default", [(b"1-1", ["id", "x"])])
+    assert [report.id for report in await node.reports()] == ["x"]
+
+
+async def test_a_full_server_does_not_make_a_live_worker_look_dead(own_node: FakeNode) -> None:
+    conveyor = Conveyor(own_node.url, "w1")
+    try:
+        await conveyor.beat(b"{}")
+        await own_node.call("PEXPIRE", keys.worker("w1"), 1_000)
+        await own_node.call("CONFIG", "SET", "maxmemory", 1)
+        await conveyor.beat(b"{}")
+        assert await own_node.call("PTTL", keys.worker("w1")) > 1_000
+        await own_node.call("DEL", keys.worker("w1"))
+        with pytest.raises(OutOfMemoryError):
+            await conveyor.beat(b"{}")
+    finally:
+        await conveyor.close()
 
 
 async def test_reports_survive_the_loss_of_the_script(conveyor: Conveyor, node: FakeNode) -> None:
