@@ -61,10 +61,10 @@ async def run(cluster: Cluster, plan: Plan, tell: Callable[[str], None]) -> Verd
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(load_.run(plan.rate, plan.seconds))
                 tasks.create_task(faults.run(plan.faults))
-            tell("all is healed: waiting until everything has ended")
-            await _quiet(cluster)
         finally:
             telling.cancel()
+        tell("all is healed: waiting until everything has ended")
+        await _quiet(cluster, tell)
         await store.save(cluster.database_url, cluster.redis_url, QUEUES, folder)
     tell("checking")
     evidence = load(folder)
@@ -106,15 +106,20 @@ async def _answers(http: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
-async def _quiet(cluster: Cluster) -> None:
+async def _quiet(cluster: Cluster, tell: Callable[[str], None]) -> None:
     """Until nothing is left to do; what is left after a while is what the checker calls stuck."""
     until = time.monotonic() + _QUIET_S
+    tell_at = time.monotonic() + _TELL_EVERY_S
     while time.monotonic() < until:
         with contextlib.suppress(*_TROUBLE):
             left = await store.unfinished(cluster.database_url)
             sizes = await store.leftovers(cluster.database_url, cluster.redis_url, QUEUES)
             if not left and not any(sizes.values()):
                 return
+            if time.monotonic() > tell_at:
+                tell_at += _TELL_EVERY_S
+                kept = ", ".join(f"{size} in {key}" for key, size in sizes.items() if size)
+                tell(f"still {left} tasks; {kept or 'nothing in Redis'}")
         await asyncio.sleep(0.5)
 
 
