@@ -108,6 +108,18 @@ async def another_member(redis_url: str) -> AsyncIterator[None]:
         await members.close()
 
 
+@asynccontextmanager
+async def session(url: str, name: str) -> AsyncIterator[Any]:
+    """A session of that name that holds the row of slot 1, as a claim does."""
+    connection = await asyncpg.connect(url, server_settings={"application_name": name}, timeout=20)
+    try:
+        await connection.execute("begin")
+        await connection.execute("select from slots where slot = 1 for share")
+        yield connection
+    finally:
+        connection.terminate()
+
+
 async def owners(rig: Rig) -> set[str | None]:
     """Who owns slots by what PostgreSQL knows."""
     states = await slots.states(rig.context.db, range(slots.SLOTS))
@@ -377,10 +389,6 @@ async def test_a_paused_old_owner_cannot_hold_a_slot_for_ever(
     rig: Rig, fresh_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await slots.take(rig.context.db, [1], "old", NOW)
-    settings = {"application_name": slots.session_name("old")}
-    paused = await asyncpg.connect(fresh_database, server_settings=settings, timeout=20)
-    await paused.execute("begin")
-    await paused.execute("select from slots where slot = 1 for share")
     heard: list[int] = []
 
     async def listen() -> None:
@@ -391,7 +399,10 @@ async def test_a_paused_old_owner_cannot_hold_a_slot_for_ever(
             assert isinstance(message, Ownership)
             heard.append(len(message.epochs))
 
-    async with anyio.create_task_group() as tasks:
+    async with (
+        session(fresh_database, slots.session_name("old")) as paused,
+        anyio.create_task_group() as tasks,
+    ):
         tasks.start_soon(listen)
         tasks.start_soon(rig.actor._look)
 
@@ -400,8 +411,8 @@ async def test_a_paused_old_owner_cannot_hold_a_slot_for_ever(
             return set(rig.actor._held) == ALL
 
         await wait_for(moves_on, 30, "the slot is ours")
+        await wait_for(paused.is_closed, 20, "its session is ended")
     assert heard == [slots.SLOTS - 1, slots.SLOTS]  # the others did not wait for it
-    assert paused.is_closed()
     assert "ended 1 sessions of old" in caplog.text
 
 

@@ -16,7 +16,7 @@ log = logging.getLogger("test.node_loss")
 
 _PER_S = 100
 _TTL_S = 4.0
-_NOISE_S = 3.0  # beyond what is promised, for a machine on which others are at work
+_NOISE_S = 5.0  # beyond what is promised, for a machine on which others are at work
 
 
 async def test_kill_9_of_one_of_three_nodes(
