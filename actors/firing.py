@@ -29,7 +29,9 @@ from duly.wheel.durations import from_us
 log = logging.getLogger("duly.dispatcher")
 
 
-_SURE_S = 5.0  # after this a claim may have been cancelled, and even its fence be forgotten
+# A new owner of the slots publishes claims that are a second old, and a worker may end them at once.
+# Or they are cancelled, and in the end even the fence is forgotten.
+_SURE_S = 0.5
 _REFUSED_S = 0.1  # by then an Ownership should have come that says which slots are gone
 
 

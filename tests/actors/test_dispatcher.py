@@ -260,8 +260,10 @@ async def test_nothing_is_kept_of_queues_that_are_over() -> None:
         dispatcher.request_stop()
 
 
-async def test_what_was_claimed_long_ago_is_published_only_if_it_still_runs() -> None:
-    """Its node stood still between the two; a cancel has won, and upkeep has swept its fence."""
+@pytest.mark.parametrize("slow_s", [1, 600])
+async def test_what_was_claimed_long_ago_is_published_only_if_it_still_runs(slow_s: int) -> None:
+    """Its node stood still between the two: others have published and recorded what it claimed; or a
+    cancel has won, and upkeep has swept its fence."""
     firing = Firing()
     row, cancelled = due_row(-1), due_row(-1)
     fetch = firing.database._fetch
@@ -269,7 +271,7 @@ async def test_what_was_claimed_long_ago_is_published_only_if_it_still_runs() ->
     async def slow_claim(name: str, *args: Any) -> Any:
         found = await fetch(name, *args)
         if name == "claim":
-            await anyio.sleep(600)
+            await anyio.sleep(slow_s)
             del firing.database.claimed[cancelled.id]
         return found
 
