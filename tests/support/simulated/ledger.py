@@ -41,6 +41,8 @@ class Ledger:
         self.may_start_again = False
         """Redis was in trouble: a token may begin again after its end (at least once)."""
         self.lag_us = 0
+        """The most by which a claim was late, of tasks due (and stored) after `settled_us`."""
+        self.settled_us = 0
 
     def breaks(self, rule: str) -> None:
         """Note a broken rule."""
@@ -71,7 +73,9 @@ class Ledger:
 
     def _check_due(self, row: Row, owner: str) -> None:
         late_us = self._now_us() - _us(row["next_run_at"])
-        self.lag_us = max(self.lag_us, late_us)
+        known_us = _us(max(row["next_run_at"], row["updated_at"]))
+        if known_us > self.settled_us:
+            self.lag_us = max(self.lag_us, self._now_us() - known_us)
         if late_us < -_TOLERANCE_US - self._clock_error_us(owner):
             self.breaks(f"{row['id']} was claimed {-late_us / 1e6:.3f} s before it was due")
 

@@ -35,6 +35,8 @@ SLOTS = 16
 START_US = 1_790_000_000_000_000
 _HEALED_S = 90.0
 _LAG_MAX_US = 1_000_000
+_SETTLED_US = 6_000_000
+"""By then every slot has an owner, if nothing goes wrong."""
 
 log = logging.getLogger("simulated")
 
@@ -71,6 +73,7 @@ class World:
         self._loop = asyncio.get_running_loop()
         assert isinstance(self._loop, SimulationLoop)
         self.ledger = Ledger(self.now_us, self._clock_error_us)
+        self.ledger.settled_us = self.now_us() + _SETTLED_US
         self.store = Store(SLOTS, lambda: from_us(self.now_us()), self.ledger)
         self.postgres = Server("postgres", self._faults("postgres"), trace)
         names = dict.fromkeys(("redis", *plan.lease_servers))
@@ -209,7 +212,7 @@ class World:
         if drawn < 0.2:
             return "snoozed", run_s
         if drawn < 0.45 and "hang" in self.plan.kinds and not self.healed:
-            return "completed", rng.choice((1000.0, rng.uniform(7.0, 20.0)))
+            return "completed", rng.uniform(7.0, 25.0)
         return "completed", run_s
 
     def _added(self, key: bytes, words: Words) -> None:
