@@ -129,6 +129,11 @@ class Conveyor:
             if not str(error).startswith("BUSYGROUP"):
                 raise
 
+    async def check_queue(self, queue: str) -> None:
+        """`create_group`, and raise if something else is in the place of the queue's other key."""
+        await self.create_group(queue)
+        await _call(self._commands, ("HLEN", keys.inflight(queue)))
+
     async def read(self, queues: Sequence[str], count: int, block_ms: int) -> list[Delivery]:
         """Take up to `count` new entries from each queue, waiting up to `block_ms` (0: not at all).
 

@@ -11,6 +11,9 @@ A read whose answer was lost may have delivered entries that nobody here knows. 
 failure, and now and then as a matter of course, the worker asks for all that is pending under its
 name and takes in what it does not know (*audit*). What is pending at the very start belongs to an
 earlier life of a worker with this id; it may have been begun, so it is reported as lost.
+
+A queue whose own keys are at fault is set aside, and tried again now and then; the others go on. What
+was delivered of it and not begun stays pending for the audit.
 """
 
 import asyncio
@@ -19,7 +22,9 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from duly.actors.patience import REDIS_LONGEST_S, Patience
+from redis.exceptions import ResponseError
+
+from duly.actors.patience import REDIS_LONGEST_S, Patience, QueuePatience
 from duly.nodes.worker import outcomes
 from duly.nodes.worker.reporter import Reporter
 from duly.nodes.worker.run import now_ms
@@ -32,7 +37,7 @@ from duly.storage.conveyor import (
     GroupMissingError,
     Unreadable,
 )
-from duly.storage.redis import TROUBLE
+from duly.storage.redis import TROUBLE, is_of_one_queue
 
 log = logging.getLogger("duly.worker")
 
@@ -67,17 +72,23 @@ class Reader:
         self._wake = wake
         self._closing = asyncio.Event()
         self._audit_at_s = 0.0
+        self._aside = QueuePatience("reading tasks", log, time.monotonic)
 
     async def prepare(self) -> None:
         """Make the groups, and report as lost what an earlier life of this worker left pending.
 
         Raises one of `TROUBLE`.
         """
-        await self._create_groups()
         for queue in self._queues:
-            left = await self._conveyor.pending(queue)
-            for found in await self._conveyor.fetch(queue, left):
-                self._report_lost(found)
+            try:
+                await self._conveyor.create_group(queue)
+                left = await self._conveyor.pending(queue)
+                found = await self._conveyor.fetch(queue, left)
+            except ResponseError as error:
+                self._set_aside(queue, error)
+            else:
+                for one in found:
+                    self._report_lost(one)
 
     async def run(self) -> None:
         """Read and start tasks until `close`."""
@@ -92,21 +103,26 @@ class Reader:
                 if patience.failing:
                     # First show that we live, lest a node take our entries for a dead worker's.
                     await self._beat()
-                    await self._create_groups()
-                if time.monotonic() >= self._audit_at_s:
-                    await self._audit()
+                queues = await self._sound(anew=patience.failing)
+                if not queues:
+                    pause_s = min(map(self._aside.pause_s, self._queues))
+                    await wait_for(self._closing, max(Patience.FIRST_S, pause_s))
                     continue
-                found = await self._read(self._runner.free)
+                if time.monotonic() >= self._audit_at_s:
+                    await self._audit(queues)
+                    continue
+                found = await self._read(queues, self._runner.free)
             except (GroupMissingError, *TROUBLE) as error:
                 self._audit_at_s = 0.0
                 await wait_for(self._closing, patience.failed(error))
             else:
                 patience.worked()
                 await self._begin(found)
-        try:
-            await self._audit()  # gives back what the last read may have left unseen
-        except (GroupMissingError, *TROUBLE) as error:
-            log.debug("cannot look for unseen entries: %s", error)
+        for queue in self._queues:
+            try:
+                await self._audit([queue])  # gives back what the last read may have left unseen
+            except (GroupMissingError, *TROUBLE) as error:
+                log.debug("cannot look for unseen entries: %s", error)
 
     def close(self) -> None:
         """End `run` after what is under way: an answer cut off might hold entries."""
@@ -124,8 +140,32 @@ class Reader:
 
     # Reading
 
-    async def _read(self, room: int) -> list[Delivery]:
-        queues = self._queues
+    async def _sound(self, *, anew: bool) -> list[str]:
+        """The queues to read now. `anew`: make every group, and find whose keys are at fault."""
+        for queue in self._queues:
+            failing = self._aside.failing(queue)
+            if self._aside.pause_s(queue) or not (anew or failing):
+                continue
+            try:
+                await self._conveyor.check_queue(queue)
+            except ResponseError as error:
+                self._set_aside(queue, error)
+            else:
+                if failing:
+                    self._aside.worked(queue)
+                    self._audit_at_s = 0.0
+        return [
+            queue
+            for queue in self._queues
+            if not (self._aside.failing(queue) or self._reporter.is_stuck(queue))
+        ]
+
+    def _set_aside(self, queue: str, error: ResponseError) -> None:
+        if not is_of_one_queue(error):
+            raise error
+        self._aside.failed(queue, error)
+
+    async def _read(self, queues: list[str], room: int) -> list[Delivery]:
         if room >= len(queues):
             return await self._conveyor.read(queues, room // len(queues), BLOCK_MS)
         for start in range(0, len(queues), room):
@@ -133,21 +173,17 @@ class Reader:
             found = await self._conveyor.read(turn, 1, 0)
             if found:
                 served = {delivery.queue for delivery in found}
-                self._queues = [q for q in queues if q not in served] + sorted(served)
+                self._queues = [q for q in self._queues if q not in served] + sorted(served)
                 return found
         return await self._conveyor.read(queues, 1, BLOCK_MS)
 
-    async def _audit(self) -> None:
+    async def _audit(self, queues: Sequence[str]) -> None:
         known = self._runner.entries() | self._reporter.entries()
-        for queue in self._queues:
+        for queue in queues:
             pending = await self._conveyor.pending(queue)
             unknown = [entry_id for entry_id in pending if (queue, entry_id) not in known]
             await self._begin(await self._conveyor.fetch(queue, unknown))
         self._audit_at_s = time.monotonic() + AUDIT_EVERY_S
-
-    async def _create_groups(self) -> None:
-        for queue in self._queues:
-            await self._conveyor.create_group(queue)
 
     # Starting
 
@@ -161,8 +197,7 @@ class Reader:
                 entries.setdefault(delivery.queue, []).append(delivery)
         for queue, batch in entries.items():
             self._runner.expect(batch)
-            tokens = await self._tokens(queue, batch)
-            for entry, token in zip(batch, tokens, strict=True):
+            for entry, token in zip(batch, await self._tokens(queue, batch), strict=False):
                 if token == b"%d" % entry.token or self._closing.is_set():
                     self._runner.start(entry)
                 else:
@@ -175,6 +210,9 @@ class Reader:
             try:
                 return await self._conveyor.tokens(queue, [entry.id for entry in batch])
             except TROUBLE as error:
+                if is_of_one_queue(error):
+                    self._aside.failed(queue, error)
+                    return []  # they stay pending until the audit after it is mended
                 await wait_for(self._closing, patience.failed(error))
         return [None] * len(batch)  # closing: the runner gives them back unseen
 

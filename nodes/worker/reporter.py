@@ -7,15 +7,16 @@ report by its token. What waits is bounded by the reader, which stops reading wh
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
-from duly.actors.patience import REDIS_LONGEST_S, Patience
+from duly.actors.patience import REDIS_LONGEST_S, Patience, QueuePatience
 from duly.nodes.worker.outcomes import Outcome
 from duly.nodes.worker.waiting import wait_for
 from duly.storage.conveyor import Conveyor, Entry, Item
-from duly.storage.redis import TROUBLE
+from duly.storage.redis import TROUBLE, is_of_one_queue
 
 log = logging.getLogger("duly.worker")
 
@@ -47,6 +48,11 @@ class Reporter:
         self._empty = asyncio.Event()
         self._empty.set()
         self._closing = asyncio.Event()
+        self._aside = QueuePatience("reporting outcomes", log, time.monotonic)
+
+    def is_stuck(self, queue: str) -> bool:
+        """True while the queue's own keys keep its reports from being accepted."""
+        return self._aside.failing(queue)
 
     @property
     def full(self) -> bool:
@@ -84,15 +90,24 @@ class Reporter:
             if not self._waiting:
                 self._added.clear()
                 continue
-            queue = next(iter(self._waiting))
+            queue = next((q for q in self._waiting if not self._aside.pause_s(q)), None)
+            if queue is None:
+                self._added.clear()
+                await wait_for(self._added, min(map(self._aside.pause_s, self._waiting)))
+                self._added.set()
+                continue
             batch = self._head(queue)
             try:
                 await self._conveyor.report(queue, batch)
             except TROUBLE as error:
                 self._waiting[queue] = self._waiting.pop(queue)  # the other queues' turn
-                await wait_for(self._closing, patience.failed(error))
+                if is_of_one_queue(error):
+                    self._aside.failed(queue, error)
+                else:
+                    await wait_for(self._closing, patience.failed(error))
             else:
                 patience.worked()
+                self._aside.worked(queue)
                 self._accepted(queue, batch)
 
     async def flush(self, timeout_s: float) -> int:

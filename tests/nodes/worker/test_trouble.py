@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from private_valkey import PrivateValkey
 from redis.exceptions import ConnectionError as RedisConnectionError
+from waiting import wait_for
 from worker_rig import FakeNode, running, until
 
 from duly.nodes.worker import Context, Worker
@@ -62,6 +63,73 @@ async def test_c33_a_read_that_always_fails_does_not_spin(
         await node.dispatch("t")
         await node.wait_reports(1)
     assert complaints(caplog, "reading tasks fails") == 1
+
+
+async def served(node: FakeNode) -> None:
+    """Wait until tasks of the queue "good" have been run."""
+    before = len(await node.reports("good"))
+    for count in range(3):
+        await node.dispatch("t", queue="good")
+        await node.wait_reports(before + count + 1, "good")
+
+
+async def reported(node: FakeNode) -> str:
+    """Wait, for longer than a back-off, for the one report of the queue "bad"; answers whose it is."""
+
+    async def some() -> bool:
+        return await node.call("EXISTS", keys.reports("bad")) and bool(await node.reports("bad"))
+
+    await wait_for(some, 60, "the queue is tried again")
+    (report,) = await node.reports("bad")
+    return report.id
+
+
+async def test_a_queue_without_a_stream_keeps_no_other_waiting(
+    node: FakeNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, _ = make(node, queues=["bad", "good"])
+    async with running(worker):
+        await until(node.reading)
+        await node.call("SET", keys.tasks("bad"), "not a stream")
+        await until(lambda: complaints(caplog, "of queue bad fails") == 1)
+        await served(node)
+        await node.call("DEL", keys.tasks("bad"))
+        task_id = await node.dispatch("t", queue="bad")
+        assert await reported(node) == task_id
+    assert complaints(caplog, "fails, trying on") == 2
+
+
+async def test_a_queue_whose_tokens_cannot_be_read_keeps_no_other_waiting(
+    node: FakeNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, ran = make(node, queues=["bad", "good"])
+    async with running(worker):
+        await until(node.reading)
+        await node.call("SET", keys.inflight("bad"), "not a hash")
+        task_id = await node.dispatch("t", queue="bad", inflight=None)
+        await until(lambda: complaints(caplog, "of queue bad fails") == 1)
+        await served(node)
+        assert ran[task_id] == 0
+        await node.call("HSET", "kept", task_id, "1")
+        await node.call("RENAME", "kept", keys.inflight("bad"))
+        assert await reported(node) == task_id
+    assert ran[task_id] == 1
+
+
+async def test_a_queue_that_takes_no_reports_keeps_no_other_waiting(
+    node: FakeNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, ran = make(node, queues=["bad", "good"])
+    async with running(worker):
+        await until(node.reading)
+        await node.call("SET", keys.reports("bad"), "not a stream")
+        task_id = await node.dispatch("t", queue="bad")
+        await until(lambda: complaints(caplog, "of queue bad fails") == 1)
+        await served(node)
+        await node.call("DEL", keys.reports("bad"))
+        assert await reported(node) == task_id
+    assert ran[task_id] == 1
+    assert complaints(caplog, "fails, trying on") == 1
 
 
 async def test_a_restart_without_data_is_survived(
