@@ -15,7 +15,7 @@ import time
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from redis.asyncio import Redis
+from redis.asyncio import Connection, Redis
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
 from redis.backoff import NoBackoff
@@ -113,7 +113,7 @@ class _Sentinels:
         raise MasterNotFoundError(f"no Sentinel names the master: {'; '.join(errors)}")
 
     async def _ask(self, address: tuple[str, int], service: str) -> tuple[str, int] | None:
-        client = Redis(
+        connection = Connection(
             host=address[0],
             port=address[1],
             username=self._said.sentinel_username,
@@ -122,9 +122,12 @@ class _Sentinels:
             socket_connect_timeout=_ASK_S,
             retry=Retry(NoBackoff(), 0),
         )
-        async with client:
-            execute: Any = client.execute_command
-            found = await execute("SENTINEL GET-MASTER-ADDR-BY-NAME", service)
+        try:
+            await connection.connect()  # type: ignore[no-untyped-call]  # as above
+            await connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
+            found = await connection.read_response()
+        finally:
+            await connection.disconnect(nowait=True)  # never waits: a cancelled call closes it too
         return (found[0].decode(), int(found[1])) if found else None
 
 

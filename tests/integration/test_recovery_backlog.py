@@ -42,8 +42,12 @@ async def test_10_000_tasks_that_fall_due_while_redis_is_down(
             server.start()
             taken = await work(node, server.url)
             assert in_memory <= TASKS
+            assert await node.count("runs where outcome = 'completed'") == TASKS
     finally:
         server.stop()
+    # An entry may come twice under one token, if the answer to its publication was lost.
+    first = {(one.id, one.token): one for one in reversed(taken)}
+    taken = [one for one in taken if first[one.id, one.token] is one]
     assert sorted(one.id for one in taken) == sorted(map(str, ids)), "each once"
     # In order of due time; slots that were taken again a moment later come a moment later.
     place = {one.id: number for number, one in enumerate(sorted(taken, key=lambda one: one.due_us))}
