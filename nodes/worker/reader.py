@@ -123,6 +123,8 @@ class Reader:
                 await self._audit([queue])  # gives back what the last read may have left unseen
             except (GroupMissingError, *TROUBLE) as error:
                 log.debug("cannot look for unseen entries: %s", error)
+                if not (isinstance(error, GroupMissingError) or is_of_one_queue(error)):
+                    break  # the others would wait as long for no answer
 
     def close(self) -> None:
         """End `run` after what is under way: an answer cut off might hold entries."""

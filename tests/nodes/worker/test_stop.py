@@ -124,6 +124,22 @@ async def test_what_a_lost_answer_hid_is_given_back_at_the_stop(
     assert held.started == []
 
 
+async def test_a_stop_asks_a_redis_that_does_not_answer_once_for_all_queues(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(node, queues=["a", "b", "c"])
+    asked: list[str] = []
+
+    async def no_answer(_: Conveyor, queue: str) -> list[bytes]:
+        asked.append(queue)
+        raise TimeoutError
+
+    async with running(held.worker):
+        await until(node.reading)
+        monkeypatch.setattr(Conveyor, "pending", no_answer)
+    assert len(asked) == 1
+
+
 async def test_an_idle_worker_stops_at_once(node: FakeNode) -> None:
     held = Held(node)
     async with running(held.worker):
