@@ -142,7 +142,11 @@ class Recorder(Actor[RecorderMessage]):
                 self._postgres.failed(error)
                 known |= unlisted
         idle_ms, self._orphan_idle_ms = self._orphan_idle_ms, _ORPHAN_IDLE_MS
-        self._queues = [queue for queue in sorted(known) if await self._is_readable(queue, idle_ms)]
+        try:
+            self._queues = [one for one in sorted(known) if await self._is_readable(one, idle_ms)]
+        except TROUBLE:
+            self._orphan_idle_ms = min(idle_ms, self._orphan_idle_ms)
+            raise
         self._queues_at = clock.monotonic() + (_QUEUES_EVERY_S if known else 0.5)
         while self._queues:
             again = await streams.read_reports(self._queues, block_ms=0, again=True)

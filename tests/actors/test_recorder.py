@@ -237,3 +237,25 @@ async def test_a_gain_of_slots_brings_what_a_dead_node_had_read(
             await hand.nothing_left()
             tasks.cancel_scope.cancel()
         assert await completed(context) == 3
+
+
+async def test_trouble_does_not_make_it_forget_what_a_gain_brings(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await context.streams.announce(Q)
+    idles: list[int] = []
+
+    async def take_over(_: str, idle_ms: int) -> None:
+        idles.append(idle_ms)
+        if len(idles) == 1:
+            raise TimeoutError
+
+    monkeypatch.setattr(context.streams, "take_over_reports", take_over)
+    gaining = Recorder(context)
+    gaining._note_ownership(Ownership({1: 1}, 0.0))
+    with pytest.raises(TimeoutError):
+        await gaining._find_queues()
+    for _ in range(2):
+        gaining._queues_at = 0.0
+        await gaining._find_queues()
+    assert idles == [2000, 2000, 10_000]
