@@ -168,8 +168,9 @@ class LeaseActor(Actor[Refused]):
             log.warning("lost %d slots", len(lost))
             self._drop(lost)
             await self._tell()
-            await self._servers.release(lost)  # what a minority still keeps for us
             self._look_now.set()
+            # What a minority still keeps for us; but not what is being taken anew just now.
+            await self._servers.release([slot for slot in lost if slot not in self._mine])
 
     def _note_answers(self, servers: int) -> bool:
         """Whether a majority answered. If not, nothing is lost before its time is over."""

@@ -11,6 +11,7 @@ import pytest
 from store_rig import NOW, query
 from waiting import wait_for
 
+from duly.actors import leases
 from duly.actors.context import Context
 from duly.actors.leases import LeaseActor
 from duly.actors.messages import Ownership, Refused
@@ -383,6 +384,27 @@ async def test_a_full_dispatcher_learns_of_a_loss_all_the_same(rig: Rig) -> None
         box.handled()
         messages = await box.receive_batch(64)
     assert messages[-1] == Ownership({}, 0.0)
+
+
+async def test_what_was_lost_and_taken_anew_meanwhile_is_kept(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "_TELL_S", 60.0)
+    first = await rig.round()
+    box = rig.context.boxes.dispatcher
+    while box.offer(Ownership({}, 0.0)):
+        pass
+    rig.servers.free = ALL - {1}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(rig.actor._renew)
+        await wait_for(lambda: 1 not in rig.actor._held, 30, "one is lost")
+        rig.servers.free = ALL
+        tasks.start_soon(rig.actor._look)
+        await wait_for(lambda: 1 in rig.actor._held, 30, "it is taken anew")
+        await box.receive_batch(64)  # so the renewal goes on
+        box.handled()
+    assert rig.servers.released == []
+    assert rig.actor._held[1].epoch == first.epochs[1] + 1
 
 
 async def test_a_paused_old_owner_cannot_hold_a_slot_for_ever(
