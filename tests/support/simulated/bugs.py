@@ -201,7 +201,7 @@ BUGS = {
     "a retry takes the token back": _bug(settle=_settle_back),
     "a cancel is acknowledged and not done": _bug(cancel=_cancel_in_word_only),
     "a confirmed start is granted to whoever asks": _bug(
-        "redis_loss", "worker_pause", start=_start_whoever_asks
+        "redis_loss", "hang", start=_start_whoever_asks
     ),
     "a submission is acknowledged before its commit": _bug(
         "postgres_noise", "node_kill", method=(tasks, "submit", _answer_before_commit)

@@ -1,6 +1,7 @@
 """The command: as many seeds as time allows, or one with all that happened in it."""
 
 import argparse
+import gc
 import itertools
 import math
 import os
@@ -100,10 +101,12 @@ def _chunk(seeds: range) -> _Verdicts:
     from simulated.loop import START_S
     from simulated.world import simulate
 
+    gc.disable()  # looks again and again at what a world holds, which goes as a whole
     broken, lived_s = [], 0.0
     for seed in seeds:
         verdict = simulate(seed)
         lived_s += verdict.virtual_s - START_S
         if verdict.broken:
             broken.append((seed, sorted(verdict.plan.kinds), verdict.broken))
+    gc.collect()
     return broken, len(seeds), lived_s
