@@ -8,6 +8,7 @@ from uuid import UUID
 from redis.exceptions import ResponseError
 
 from duly.actors.context import Context
+from duly.actors.outcomes import is_token
 from duly.actors.patience import Patience
 from duly.actors.runtime import Actor, Mailbox
 from duly.storage import slots, upkeep
@@ -79,7 +80,7 @@ class Upkeep(Actor[NoReturn]):
         streams, cursor = self._context.streams, 0
         while True:
             cursor, pairs = await streams.inflight_page(queue, cursor)
-            known = {task_id: token for task_id, token in pairs if _is_uuid(task_id)}
+            known = {task_id: token for task_id, token in pairs if _is_ours(task_id, token)}
             running = await slots.tokens(self._context.db, [UUID(task_id) for task_id in known])
             left = [
                 (b"", task_id, token)
@@ -94,9 +95,9 @@ class Upkeep(Actor[NoReturn]):
                 return
 
 
-def _is_uuid(text: str) -> bool:
+def _is_ours(task_id: str, token: str) -> bool:
     try:
-        UUID(text)
+        UUID(task_id)
     except ValueError:
         return False
-    return True
+    return is_token(token)

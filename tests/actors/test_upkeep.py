@@ -1,7 +1,10 @@
 """Upkeep: the day's partitions first, and nothing that is in use is swept away."""
 
+from uuid import uuid4
+
 import anyio
 import pytest
+from hand_worker import HandWorker
 from store_rig import NOW, claimed, own_all, query
 from waiting import wait_for
 
@@ -68,6 +71,21 @@ async def test_a_queue_with_a_wrong_typed_key_does_not_keep_the_others_untidy(
         tasks.start_soon(Upkeep(context).serve, anyio.Event())
         await wait_for(swept, 30, "the leftover is swept")
         tasks.cancel_scope.cancel()
+
+
+async def test_what_others_put_beside_the_tokens_is_left_alone(
+    context: Context, redis_url: str
+) -> None:
+    await own_all(context.db)
+    (gone,) = await claimed(context.db)
+    await context.streams.publish(Q, [gone])
+    await query(context.db, "delete from tasks where id = $1", gone.id)
+    odd = {"no id": "1", str(uuid4()): "no token"}
+    async with HandWorker(redis_url) as hand:
+        for name, value in odd.items():
+            await hand.call("HSET", keys.inflight(Q), name, value)
+    await Upkeep(context)._sweep_inflight(Q)
+    assert await inflight(context) == odd
 
 
 async def test_it_goes_on_after_trouble(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
