@@ -49,6 +49,7 @@ class Firing:
         self._context = context
         self._under_way: set[UUID] = set()
         self._postgres = Patience("claiming tasks", log)
+        self._refused = False  # by the last claim
         self._redis = Patience("publishing tasks", log, context.vitals.redis, REDIS_LONGEST_S)
         self._redis_retry_at = 0.0
         self._queues = QueuePatience("publishing tasks", log, context.clock.monotonic)
@@ -139,10 +140,13 @@ class Firing:
         self._postgres.worked()
         context.vitals.claimed += len(claim.tasks)
         if not claim.owned:
-            log.warning("a claim was refused: slots have a new owner")
+            if not self._refused:
+                log.warning("claims are refused: slots have a new owner")
+            self._refused = True
             context.boxes.leases.offer(Refused())
             await anyio.sleep(_REFUSED_S)
             return [], rows
+        self._refused = False
         if len(claim.tasks) < len(rows):
             # Cancelled, changed or paused meanwhile; or too late for their misfire grace.
             claimed = {task.id for task in claim.tasks}

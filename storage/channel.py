@@ -27,7 +27,8 @@ async def subscribed(client: Redis, name: str, answer_s: float) -> AsyncIterator
         message = await hear(timeout_s)
         if message is None:  # silence: is there still somebody at the other end?
             with lost_as_trouble():
-                await pubsub.ping()
+                async with asyncio.timeout(answer_s):
+                    await pubsub.ping()
             message = await hear(answer_s)
             if message is None:
                 raise TimeoutError(f"the connection of channel {name} is dead")
