@@ -33,7 +33,7 @@ def main() -> int:
                         help=f"plant a bug in every node. One of: {', '.join(BUGS)}")  # fmt: skip
     parser.add_argument("--report", type=Path, metavar="FILE", help="also write the report there")
     parser.add_argument("--keep", type=Path, metavar="DIR",
-                        help="keep the evidence there (kept anyway when a rule is broken)")  # fmt: skip
+                        help="keep the evidence there (kept anyway when anything is wrong)")  # fmt: skip
     parser.add_argument("--check", type=Path, metavar="DIR", help="only check kept evidence")
     args = parser.parse_args()
     if args.check:
@@ -49,7 +49,7 @@ def main() -> int:
     print(verdict.text)
     if args.report:
         args.report.write_text(verdict.text)
-    if verdict.broken or args.keep:
+    if args.keep or verdict.broken or verdict.facts.crashes or verdict.facts.errors:
         print(f"evidence: {folder}, seed {args.seed}", file=sys.stderr)
     else:
         shutil.rmtree(folder)
