@@ -17,7 +17,7 @@ import anyio
 
 from duly.actors.context import Context
 from duly.actors.messages import Ownership, Refused
-from duly.actors.patience import REDIS_LONGEST_S, Patience, QueuePatience
+from duly.actors.patience import Patience, QueuePatience
 from duly.storage import claims
 from duly.storage.claims import Claimed
 from duly.storage.errors import StoreUnavailableError
@@ -50,7 +50,7 @@ class Firing:
         self._under_way: set[UUID] = set()
         self._postgres = Patience("claiming tasks", log)
         self._refused = False  # by the last claim
-        self._redis = Patience("publishing tasks", log, context.vitals.redis, REDIS_LONGEST_S)
+        self._redis = Patience("publishing tasks", log, context.vitals.redis)
         self._redis_retry_at = 0.0
         self._queues = QueuePatience("publishing tasks", log, context.clock.monotonic)
         self._latest: dict[str, anyio.Event] = {}  # per queue: set once its last batch is out

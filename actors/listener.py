@@ -9,7 +9,7 @@ import msgspec
 from duly.actors import wakes
 from duly.actors.context import Context
 from duly.actors.messages import Schedule
-from duly.actors.patience import REDIS_LONGEST_S, Patience
+from duly.actors.patience import Patience
 from duly.actors.runtime import Actor, Mailbox
 from duly.storage.redis import TROUBLE
 
@@ -26,9 +26,7 @@ class Listener(Actor[NoReturn]):
     def __init__(self, context: Context) -> None:
         super().__init__(Mailbox("listener", 1))
         self._context = context
-        self._patience = Patience(
-            "listening on the wake channel", log, context.vitals.redis, REDIS_LONGEST_S
-        )
+        self._patience = Patience("listening on the wake channel", log, context.vitals.redis)
 
     async def run(self) -> None:
         hearing = asyncio.create_task(self._hear())

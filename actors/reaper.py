@@ -27,7 +27,7 @@ from redis.exceptions import ResponseError
 from duly.actors.context import Context
 from duly.actors.messages import Capacity, Outcomes, ReaperMessage
 from duly.actors.outcomes import is_token
-from duly.actors.patience import REDIS_LONGEST_S, Patience, QueuePatience
+from duly.actors.patience import Patience, QueuePatience
 from duly.actors.runtime import Actor, MailboxClosedError, Reply
 from duly.actors.vanished import Vanished
 from duly.storage import keys, slots
@@ -69,7 +69,7 @@ class Reaper(Actor[ReaperMessage]):
         self._owned: frozenset[int] = frozenset()
         self._vanished = Vanished(context)
         vitals, clock = context.vitals, context.clock
-        self._redis = Patience("looking after workers", log, vitals.redis, REDIS_LONGEST_S)
+        self._redis = Patience("looking after workers", log, vitals.redis)
         self._queues = QueuePatience("looking after", log, clock.monotonic, vitals.queues)
         self._marks: dict[str, frozenset[str]] = {}
         self._known: set[str] = set()

@@ -16,7 +16,7 @@ from duly.actors import wakes
 from duly.actors.context import Context
 from duly.actors.messages import Outcomes, Ownership, RecorderMessage
 from duly.actors.outcomes import parse_report
-from duly.actors.patience import REDIS_LONGEST_S, Patience, QueuePatience
+from duly.actors.patience import Patience, QueuePatience
 from duly.actors.recording import record
 from duly.actors.runtime import Actor, MailboxClosedError
 from duly.storage.claims import Ended
@@ -43,7 +43,7 @@ class Recorder(Actor[RecorderMessage]):
         super().__init__(context.boxes.recorder)
         self._context = context
         vitals, clock = context.vitals, context.clock
-        self._redis = Patience("reading reports", log, vitals.redis, REDIS_LONGEST_S)
+        self._redis = Patience("reading reports", log, vitals.redis)
         self._aside = QueuePatience("reading reports", log, clock.monotonic, vitals.queues)
         self._groups_lost = False
         self._postgres = Patience("recording outcomes", log)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from duly.actors.patience import REDIS_LONGEST_S, Patience
+from duly.actors.patience import Patience
 from duly.nodes.worker.waiting import wait_for
 from duly.storage import keys
 from duly.storage.conveyor import Conveyor
@@ -71,7 +71,7 @@ class Liveness:
 
     async def run(self) -> None:
         """Renew the key until `close`."""
-        patience = Patience("renewing the worker's liveness", log, longest_s=REDIS_LONGEST_S)
+        patience = Patience("renewing the worker's liveness", log)
         wait_s = keys.LIVENESS_EVERY_S
         stalled = False
         while True:

@@ -24,7 +24,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from duly.actors.patience import REDIS_LONGEST_S, Patience, QueuePatience
+from duly.actors.patience import Patience, QueuePatience
 from duly.nodes.worker import outcomes
 from duly.nodes.worker.reporter import Reporter
 from duly.nodes.worker.run import now_ms
@@ -92,7 +92,7 @@ class Reader:
 
     async def run(self) -> None:
         """Read and start tasks until `close`."""
-        patience = Patience("reading tasks", log, longest_s=REDIS_LONGEST_S)
+        patience = Patience("reading tasks", log)
         self._audit_at_s = time.monotonic() + AUDIT_EVERY_S
         while not self._closing.is_set():
             if self._runner.free <= 0 or self._reporter.full:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
-from duly.actors.patience import REDIS_LONGEST_S, Patience, QueuePatience
+from duly.actors.patience import Patience, QueuePatience
 from duly.nodes.worker.outcomes import Outcome
 from duly.nodes.worker.waiting import wait_for
 from duly.storage.conveyor import Conveyor, Entry, Item
@@ -84,7 +84,7 @@ class Reporter:
 
     async def run(self) -> None:
         """Send what is added until `close`."""
-        patience = Patience("reporting outcomes", log, longest_s=REDIS_LONGEST_S)
+        patience = Patience("reporting outcomes", log)
         while not self._closing.is_set():
             await self._added.wait()
             if not self._waiting:
