@@ -24,7 +24,7 @@ class ClockActor(Actor[NoReturn]):
     def __init__(self, context: Context) -> None:
         super().__init__(Mailbox("clock", 1))
         self._context = context
-        self._patience = Patience("reading PostgreSQL's clock", log)
+        self._patience = Patience("reading PostgreSQL's clock", log, context.vitals.postgres)
 
     async def started(self) -> None:
         while not await self._sample(_FIRST_SAMPLES):
@@ -42,9 +42,7 @@ class ClockActor(Actor[NoReturn]):
                 answer = await upkeep.server_time(self._context.api_db)
                 clock.observe(sent, clock.monotonic(), to_us(answer))
         except StoreUnavailableError as error:
-            self._context.vitals.postgres_error = str(error)
             await self.pause(self._patience.failed(error))
             return False
-        self._context.vitals.postgres_error = None
         self._patience.worked()
         return True

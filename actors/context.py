@@ -64,7 +64,8 @@ class Vitals:
     lease_valid_until: float = 0.0
     wheel_entries: int = 0
     ready_entries: int = 0
-    postgres_error: str | None = None
+    postgres: Troubles = field(default_factory=Troubles)
+    """Work that PostgreSQL keeps from being done."""
     redis: Troubles = field(default_factory=Troubles)
     """Work that Redis keeps from being done; while there is any, the node is not ready."""
     queues: Troubles = field(default_factory=Troubles)

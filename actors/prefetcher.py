@@ -57,7 +57,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
         self._swept: _Cursors = {}  # how far, in slots with more than a page due
         self._saturated: frozenset[str] = frozenset()
         self._hungry: set[str] = set()
-        self._patience = Patience("reading due tasks", log)
+        self._patience = Patience("reading due tasks", log, context.vitals.postgres)
         self._next_sweep = 0.0
         self._next_pass = 0.0
         self._retry_at = 0.0
@@ -81,7 +81,6 @@ class Prefetcher(Actor[PrefetcherMessage]):
                 continue
             try:
                 await self._read()
-                self._patience.worked()
             except StoreUnavailableError as error:
                 self._retry_at = clock.monotonic() + self._patience.failed(error)
 
@@ -106,6 +105,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
     async def _read(self) -> None:
         clock = self._context.clock
         if not self._cursors:
+            self._patience.worked()  # without slots there is nothing that could fail
             self._next_sweep = self._next_pass = clock.monotonic() + 1.0
             return
         while self._hungry:
@@ -120,6 +120,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
         """Straight to the dispatcher, since all of it is due: by priority, not through the wheel."""
         now = from_us(self._context.clock.now_us() - self._context.clock.ahead_us)
         rows = await slots.due_best(self._context.db, list(self._cursors), queue, now, FULL)
+        self._patience.worked()
         box = self._context.boxes.dispatcher
         for at in range(0, len(rows), _BITE):
             await box.send(Due(rows[at : at + _BITE]))
@@ -170,6 +171,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
         now = from_us(self._context.clock.now_us())
         saturated = sorted(self._saturated)
         rows = await slots.due(self._context.db, cursors, before, per_slot, saturated, now)
+        self._patience.worked()
         counts: dict[int, int] = {}
         last: _Cursors = {}
         for row in rows:

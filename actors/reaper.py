@@ -70,6 +70,7 @@ class Reaper(Actor[ReaperMessage]):
         self._vanished = Vanished(context)
         vitals, clock = context.vitals, context.clock
         self._redis = Patience("looking after workers", log, vitals.redis)
+        self._restoring = Patience("restoring vanished tasks", log, vitals.redis)
         self._queues = QueuePatience("looking after", log, clock.monotonic, vitals.queues)
         self._marks: dict[str, frozenset[str]] = {}
         self._known: set[str] = set()
@@ -90,9 +91,6 @@ class Reaper(Actor[ReaperMessage]):
                 await self._check_data()
                 self._note_stall(began)
                 await self._look_at_workers()
-                if clock.monotonic() >= self._next_rows:
-                    self._next_rows = clock.monotonic() + self._rows_every_s()
-                    await self._look_at_old_claims()
             except TROUBLE as error:
                 self._distrust()
                 await self.pause(self._redis.failed(error))
@@ -100,7 +98,9 @@ class Reaper(Actor[ReaperMessage]):
                 await self.pause(self._postgres.failed(error))
             else:
                 self._redis.worked()
-                self._postgres.worked()
+                if clock.monotonic() >= self._next_rows:
+                    self._next_rows = clock.monotonic() + self._rows_every_s()
+                    await self._try_old_claims()
 
     async def _wait(self) -> bool:
         """Until the next round is due, or slots were gained; answers whether a stop began."""
@@ -255,8 +255,19 @@ class Reaper(Actor[ReaperMessage]):
 
     # Old claims
 
+    async def _try_old_claims(self) -> None:
+        """Apart from the workers: where Redis is full, those can be read and these not restored."""
+        try:
+            await self._look_at_old_claims()
+        except TROUBLE as error:
+            self._distrust()
+            await self.pause(self._restoring.failed(error))
+        except StoreUnavailableError as error:
+            await self.pause(self._postgres.failed(error))
+
     async def _look_at_old_claims(self) -> None:
         if not self._owned:
+            self._restoring.worked()  # whoever owns the slots now shows whether it does
             return
         context = self._context
         before = self._looked_at_before()
@@ -271,6 +282,8 @@ class Reaper(Actor[ReaperMessage]):
                 break
             after = rows[-1]
         self._vanished.keep_only(seen)
+        self._restoring.worked()
+        self._postgres.worked()
 
     def _looked_at_before(self) -> datetime:
         """Claims from before this instant should be in the stream by now."""

@@ -48,7 +48,7 @@ class HealthHandlers:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._writing: asyncio.Task[Part] | None = None
+        self._writing: asyncio.Task[str | None] | None = None
 
     def routes(self) -> list[web.RouteDef]:
         """The routes of this part."""
@@ -88,14 +88,16 @@ class HealthHandlers:
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._try_write())
         done, _ = await asyncio.wait({self._writing}, timeout=_PROBE_S)
-        return self._writing.result() if done else Part(False, "no answer to a write")
+        detail = self._writing.result() if done else "no answer to a write"
+        return Part(not detail, detail, self._failing(self._context.vitals.postgres))
 
-    async def _try_write(self) -> Part:
+    async def _try_write(self) -> str | None:
+        """Why it cannot be written."""
         try:
             await upkeep.try_write(self._context.db)
         except StoreUnavailableError as error:
-            return Part(False, str(error))
-        return Part(True)
+            return str(error)
+        return None
 
     async def _redis(self) -> Part:
         try:

@@ -36,6 +36,7 @@ class WorkerHandlers:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._redis = Patience("cleaning up after reports", log)
+        self._postgres = Patience("finding the queues of what was reported", log)
 
     def routes(self) -> list[web.RouteDef]:
         """The routes of this part."""
@@ -111,12 +112,12 @@ class WorkerHandlers:
 
     async def _clean_up(self, ended: list[Ended]) -> None:
         """Take what is over out of the stream. It is recorded whether this succeeds or not."""
-        vitals = self._context.vitals
         try:
             found = await tasks.queues(self._context.api_db, [one.id for one in ended])
         except StoreUnavailableError as error:
-            vitals.postgres_error = str(error)
+            self._postgres.failed(error)  # upkeep removes what is left
             return
+        self._postgres.worked()
         queues: dict[str, list[tuple[bytes, str | bytes, str | bytes]]] = {}
         for one in ended:
             if one.id in found:

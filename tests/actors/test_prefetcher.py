@@ -249,6 +249,23 @@ async def test_the_store_being_away_is_waited_out() -> None:
     assert firing.streams.ids == [row.id]
 
 
+async def test_an_outage_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where the next read is not due yet when the wait after a failure is over."""
+    caplog.set_level("INFO", "duly.prefetcher")
+    firing = firing_endless()
+    async with firing.running():
+        await anyio.sleep(5)
+        firing.database.errors.extend([("due", StoreUnavailableError("away"), False)] * 6)
+        await anyio.sleep(2)
+        assert "reading due tasks" in firing.context.vitals.postgres.now
+        await anyio.sleep(20)
+        assert not firing.context.vitals.postgres.now
+    assert [one.getMessage() for one in caplog.records if one.name == "duly.prefetcher"] == [
+        "reading due tasks fails, trying on: away",
+        "reading due tasks works again after 6 failures",
+    ]
+
+
 async def test_at_rest_two_statements_a_second() -> None:
     firing = firing_endless()
     firing.database.put(*[due_row(3600 + number) for number in range(1000)])

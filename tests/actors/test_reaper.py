@@ -1,12 +1,14 @@
 """The reaper by itself: what it makes of odd workers, and that it notices lost data on every node."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import uuid4
 
 import anyio
 import pytest
 from context_rig import open_context
 from hand_worker import HandWorker
+from redis.exceptions import ResponseError
 from store_rig import NOW, claimed, outcomes, own_all, query, statuses
 from waiting import wait_for
 
@@ -228,6 +230,37 @@ async def test_nobody_is_taken_for_dead_soon_after_redis_was_in_trouble(
         tasks.cancel_scope.cancel()
     assert context.vitals.lost == 0
     assert await statuses(context.db, [task.id]) == ["running"]
+
+
+async def test_trouble_with_old_claims_alone_is_said_once(
+    context: Context, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full Redis can be read, so that the look at workers works all the while."""
+    caplog.set_level("INFO", "duly.reaper")
+    monkeypatch.setattr(reaper, "_ROUND_S", 0.01)
+    monkeypatch.setattr(reaper, "_ROWS_EVERY_S", 0.03)
+    trouble: list[Exception] = [ResponseError("OOM")] * 3 + [StoreUnavailableError("away")] * 3
+    running_since = slots.running_since
+
+    async def read(*args: Any) -> list[RunningRow]:
+        if trouble:
+            raise trouble.pop(0)
+        return await running_since(*args)
+
+    monkeypatch.setattr(slots, "running_since", read)
+    await own_all(context.db)
+    context.boxes.reaper.offer(Ownership(dict.fromkeys(range(slots.SLOTS), 1), 1e12))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Reaper(context).serve, anyio.Event())
+        await wait_for(lambda: "reading running tasks works" in caplog.text, 30, "it works again")
+        tasks.cancel_scope.cancel()
+    assert [one.getMessage() for one in caplog.records] == [
+        "restoring vanished tasks fails, trying on: OOM",
+        "reading running tasks fails, trying on: away",
+        "restoring vanished tasks works again after 3 failures",
+        "reading running tasks works again after 3 failures",
+    ]
+    assert not context.vitals.redis.now
 
 
 async def test_nobody_is_taken_for_dead_by_an_answer_that_took_long(
