@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from duly.storage import sentinel, writer
+from duly.storage import redis_url, writer
 
 Role = Literal["read", "submit", "admin"]
 
@@ -33,9 +33,11 @@ def read_database_url(value: object) -> str:
     """A PostgreSQL URL of one host or several, of which the one that takes writes is used."""
     url = _url(value, "postgresql", "postgres")
     hosts = [host for host, _ in writer.hosts(url)]
-    options = parse_qs(urlsplit(url, allow_fragments=False).query)
+    options = parse_qs(url.partition("?")[2])
     if len(hosts) > 1 and not all(hosts):
         raise ValueError("a URL without empty hosts: postgresql://user:password@one,two:5433/name")
+    if not all(_can_be_split(single) for _, single in writer.hosts(url)):
+        raise ValueError("a URL with IPv6 addresses in brackets: postgresql://[::1]:5432/name")
     if not all(map(_is_host_and_port, hosts)):
         raise ValueError("a URL whose ports are from 1 to 65535")
     if any("," in host for host in options.get("host", [])):
@@ -47,24 +49,8 @@ def read_database_url(value: object) -> str:
 
 def read_redis_url(value: object) -> str:
     """A URL of Redis or Valkey, by TCP, TLS or socket, or of the Sentinels that know the master."""
-    if isinstance(value, str) and value.startswith(f"{sentinel.SCHEME}://"):
-        sentinel.parse(value)
-        return value
-    return _plain_redis_url(value)
-
-
-def _plain_redis_url(value: object) -> str:
-    url = _url(value, "redis", "rediss", "unix")
-    try:
-        parts = urlsplit(url)
-        port_is_right = parts.port != 0
-    except ValueError:
-        port_is_right = False
-    if not port_is_right:
-        raise ValueError("a URL whose port is from 1 to 65535")
-    if parts.scheme == "unix" and len(parts.path) < 2:
-        raise ValueError("unix:// and the path of a socket")
-    return url
+    redis_url.check(value)
+    return str(value)
 
 
 def read_lease_urls(value: object) -> tuple[str, ...]:
@@ -72,9 +58,10 @@ def read_lease_urls(value: object) -> tuple[str, ...]:
 
     Independent masters, not Sentinels: what a failover loses must not be a lease on a majority.
     """
-    allowed = "1, 3 or 5 different Redis URLs, separated by commas"
-    urls = tuple(map(_plain_redis_url, _items(value, allowed)))
-    if len(urls) not in (1, 3, 5) or len(set(urls)) < len(urls):
+    allowed = "Redis URLs of 1, 3 or 5 different servers, separated by commas"
+    urls = tuple(_items(value, allowed))
+    places = {redis_url.place(url) for url in urls}
+    if len(urls) not in (1, 3, 5) or len(places) < len(urls):
         raise ValueError(allowed)
     return urls
 
@@ -149,6 +136,14 @@ def shown(name: str, value: object) -> object:
 def _is_host_and_port(text: str) -> bool:
     match = re.fullmatch(r"(?:\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]*))?", text)
     return match is not None and (not match[1] or 1 <= int(match[1]) <= 65_535)
+
+
+def _can_be_split(url: str) -> bool:
+    try:
+        urlsplit(url)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_role(text: str) -> TypeGuard[Role]:

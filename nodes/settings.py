@@ -48,7 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     redis_url: str | None = None
     """Redis or Valkey: `redis://`, `rediss://` (TLS), `unix://` or `redis+sentinel://`."""
     lease_redis_urls: tuple[str, ...] = ()
-    """The lease servers, 1, 3 or 5 different ones; none (default) means the one of `redis_url`."""
+    """The lease servers, 1, 3 or 5 different servers; none (default) means the one of `redis_url`."""
     host: str = "127.0.0.1"
     """Address the API binds to; without `tokens` only a loopback address."""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8080

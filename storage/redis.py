@@ -36,6 +36,8 @@ def connect(url: str, *, name: str, **options: Any) -> Redis:
     `url`: `redis://`, `rediss://`, `unix://`, or `redis+sentinel://` (see `storage.sentinel`).
     Raises ValueError for a URL that is none of these.
     """
+    if not url.startswith("unix://"):  # a socket's connection does not know it
+        options["socket_keepalive"] = True
     make = master_client if url.startswith(f"{SCHEME}://") else Redis.from_url
     client = make(
         url,
@@ -45,7 +47,6 @@ def connect(url: str, *, name: str, **options: Any) -> Redis:
         # No timeout of the library's own: on Python 3.11 it can swallow a cancellation.
         socket_timeout=None,
         socket_connect_timeout=5.0,
-        socket_keepalive=True,
         health_check_interval=0,
         retry=Retry(NoBackoff(), 0),
         # Names that others chose need not be text: what `text` decodes goes back as it was.

@@ -11,6 +11,7 @@ connections are dropped (`storage.redis.call`), and the next call asks the Senti
 
 import asyncio
 import contextlib
+import re
 import time
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -28,6 +29,11 @@ _ASK_S = 0.5
 _LOOK_EVERY_S = 2.0
 
 _QUERY = frozenset({"sentinel_username", "sentinel_password"})
+# Not `urlsplit`: newer versions of it take an IPv6 address for an error unless it is the only host.
+_URL = re.compile(
+    SCHEME.replace("+", r"\+") + "://(?:(?P<username>[^:/?#]*)(?::(?P<password>[^/?#]*))?@)?"
+    r"(?P<hosts>[^@/?#]+)/(?P<service>[^/?#]+)(?:/(?P<db>[0-9]{0,9}))?(?:\?(?P<query>[^#]*))?"
+)
 
 
 class SentinelUrl(NamedTuple):
@@ -44,27 +50,23 @@ class SentinelUrl(NamedTuple):
 
 def parse(url: str) -> SentinelUrl:
     """Raises ValueError that says what is allowed."""
-    parts = urlsplit(url)
-    login, _, hosts = parts.netloc.rpartition("@")
-    username, _, password = login.partition(":")
-    service, _, db = parts.path.removeprefix("/").partition("/")
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
     allowed = f"{SCHEME}://[user:password@]host:port,host:port,…/service/database"
-    if parts.scheme != SCHEME or not service or "/" in db or set(query) - _QUERY or parts.fragment:
+    said = _URL.fullmatch(url)
+    if said is None:
         raise ValueError(allowed)
+    query = dict(parse_qsl(said["query"] or "", keep_blank_values=True))
     try:
-        number = int(db or "0")
-        sentinels = tuple(_address(host) for host in hosts.split(","))
+        sentinels = tuple(_address(host) for host in said["hosts"].split(","))
     except ValueError:
         raise ValueError(allowed) from None
-    if number < 0 or len(set(sentinels)) < len(sentinels):
+    if set(query) - _QUERY or len(set(sentinels)) < len(sentinels):
         raise ValueError(allowed)
     return SentinelUrl(
         sentinels,
-        unquote(service),
-        number,
-        unquote(username) or None,
-        unquote(password) or None,
+        unquote(said["service"]),
+        int(said["db"] or "0"),
+        unquote(said["username"] or "") or None,
+        unquote(said["password"] or "") or None,
         query.get("sentinel_username") or None,
         query.get("sentinel_password") or None,
     )

@@ -15,7 +15,7 @@ import anyio
 from duly.nodes.worker.blocking import run_until_done
 from duly.nodes.worker.handlers import Handlers
 from duly.nodes.worker.session import Session, Settings
-from duly.storage import sentinel
+from duly.storage import redis_url as redis_urls
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,10 +76,10 @@ class Worker:
             _check("worker id", id, _ID)
         if api is not None and not api.startswith(("http://", "https://")):
             raise ValueError(f"api is an http:// or https:// URL, not {api!r}")
-        if redis_url.startswith(f"{sentinel.SCHEME}://"):
-            sentinel.parse(redis_url)
-        elif not redis_url.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("redis_url is a redis://, rediss://, unix:// or redis+sentinel:// URL")
+        try:
+            redis_urls.check(redis_url)
+        except ValueError as error:
+            raise ValueError(f"redis_url must be {error}") from None
         if not drain_timeout_s >= 0:
             raise ValueError(f"drain_timeout_s is 0 or more seconds, not {drain_timeout_s}")
         self._redis_url = redis_url

@@ -48,6 +48,9 @@ TEXTS = [
             "postgresql://h1:0/db",
             "postgresql://h1:1,h2:65536/db",
             "postgresql://h1:x/db",
+            "postgresql://[::1/duly",
+            "postgresql://h1,::1]/duly",
+            "postgresql://h1,[h2]/duly",
             "postgresql:///db?host=h1,h2",
             "postgresql://h1,h2/db?target_session_attrs=any",
             "postgresql://h1/db?target_session_attrs=standby",
@@ -65,13 +68,27 @@ TEXTS = [
             "redis+sentinel://a/s/x",
             "redis+sentinel://a/s/0?db=1",
             "redis+sentinel://,/s",
+            "redis+sentinel://[::1/s",
         ],
     ),
-    ("lease_redis_urls", [], ["redis+sentinel://a/s"]),
+    ("redis_url", ["redis://h/?db=3", "unix:///r?db=1"], ["redis://h/x", "redis://h?foo=bar"]),
+    (
+        "lease_redis_urls",
+        ["rediss://a?ssl_cert_reqs=none"],
+        ["redis+sentinel://a/s", "redis://a/x"],
+    ),
     (
         "lease_redis_urls",
         ["redis://a", "redis://a, redis://b,redis://c", ",".join(f"redis://{n}" for n in "abcde")],
         ["", "redis://a,redis://b", "redis://a,redis://b,redis://b", "a", "redis://a,b,c"],
+    ),
+    (
+        "lease_redis_urls",
+        ["redis://a:1,redis://a:2,redis://c:1"],
+        [
+            "redis://a:1,redis://a:1/0,redis://c",
+            "redis://h:1/6,redis://h:1/7,redis://localhost:1/6",
+        ],
     ),
     ("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"], ["a b", "[::1]", "redis://h"]),
     ("node_name", ["a-1.b:c_D"], ["a b", "n" * 101, "é"]),
@@ -125,6 +142,12 @@ def test_values_and_what_is_said_of_wrong_ones(
         assert (error.setting, error.source) == (name, "--" + name.replace("_", "-"))
         assert error.allowed
         assert str(error) == f"{name} = {error.value!r} (from {error.source}): {error.allowed}"
+
+
+def test_what_is_said_of_an_address_without_its_bracket() -> None:
+    for name, scheme in [("database_url", "postgresql"), ("redis_url", "redis")]:
+        with pytest.raises(SettingsError, match=r"must be a URL with .*IPv6 address.* in brackets"):
+            load({name: f"{scheme}://[::1/duly"}, {}, None)
 
 
 def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None:
@@ -268,6 +291,9 @@ def test_errors_show_no_secret(tmp_path: Path) -> None:
         {"database_url": "u:hush@h"},
         {"database_url": "host=h password=hush"},
         {"redis_url": "redis://:hush@h:0"},
+        {"redis_url": "redis://u:1?hush@h"},
+        {"redis_url": "redis://u:1#hush@h"},
+        {"redis_url": "redis://u:1/hush@h"},
         {"lease_redis_urls": "redis://:hush@h,redis://:hush@i"},
         {"tokens": "ann:read:hush"},
     ]

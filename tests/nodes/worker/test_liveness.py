@@ -170,5 +170,7 @@ def test_wrong_settings_are_named(
 def test_a_wrong_url_and_a_wrong_type_are_named() -> None:
     with pytest.raises(ValueError, match="redis_url"):
         Worker("localhost")
+    with pytest.raises(ValueError, match=r"redis_url must be .*'decode_responses'.* db, username"):
+        Worker("redis://h/0?decode_responses=true")
     with pytest.raises(ValueError, match="task type"):
         Worker("redis://h").task("has space")

@@ -1,0 +1,98 @@
+"""What a URL of Redis may say; the client library takes more, and fails on it only when it connects."""
+
+import ipaddress
+import posixpath
+import re
+from typing import Final
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from duly.storage import sentinel
+
+_SCHEMES: Final = ("redis", "rediss", "unix")
+_PORT: Final = 6379
+_NUMBER: Final = r"[0-9]{1,9}"
+
+# Each option, and what its value must look like. The rest is Duly's own: time limits, pools, decoding.
+_OPTIONS: Final = {"db": _NUMBER, "username": ".+", "password": ".+"}
+_TLS_OPTIONS: Final = {
+    "ssl_ca_certs": ".+",
+    "ssl_certfile": ".+",
+    "ssl_keyfile": ".+",
+    "ssl_cert_reqs": "none|optional|required",
+    "ssl_check_hostname": "true|false",
+}
+
+
+def check(url: object) -> None:
+    """Raise ValueError, whose text says what is allowed, unless nodes and workers can use the URL."""
+    if isinstance(url, str) and url.startswith(f"{sentinel.SCHEME}://"):
+        sentinel.parse(url)
+    elif isinstance(url, str) and url.startswith(tuple(f"{scheme}://" for scheme in _SCHEMES)):
+        place(url)
+    else:
+        raise ValueError("a redis://, rediss://, unix:// or redis+sentinel:// URL")
+
+
+def place(url: str) -> str:
+    """The server that the URL leads to, whatever its database: two URLs of one server give one text.
+
+    The three usual names of this machine are one. Raises ValueError that says what is allowed, also
+    for a URL of Sentinels.
+    """
+    parts = _split(url)
+    _check_options(parts)
+    if parts.scheme == "unix":
+        if parts.hostname or len(parts.path) < 2:
+            raise ValueError("unix:// and the absolute path of a socket: unix:///run/redis.sock")
+        return posixpath.normpath(unquote(parts.path))
+    if not re.fullmatch(f"/?|/{_NUMBER}", parts.path):
+        raise ValueError(
+            "a URL whose path is empty or the number of a database: redis://host:6379/0"
+        )
+    return f"{_host(parts)}:{parts.port or _PORT}"
+
+
+def _split(url: str) -> SplitResult:
+    if not url.startswith(tuple(f"{scheme}://" for scheme in _SCHEMES)):
+        raise ValueError("a URL that begins with redis:// or rediss:// or unix://")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ValueError("a URL with an IPv6 address in brackets: redis://[::1]:6379/0") from None
+    try:
+        port_is_right = parts.port != 0
+    except ValueError:
+        port_is_right = False
+    if not port_is_right:
+        raise ValueError("a URL whose port is from 1 to 65535")
+    # A password with a bare ? or # in it ends up here: what follows must not be shown as an option.
+    if "@" in parts.query or "#" in url:
+        raise ValueError("a URL with %40 for @, %3F for ? and %23 for # in its names and passwords")
+    return parts
+
+
+def _check_options(parts: SplitResult) -> None:
+    allowed = _OPTIONS | (_TLS_OPTIONS if parts.scheme == "rediss" else {})
+    seen: set[str] = set()
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name not in allowed:
+            raise ValueError(f"a URL without the option {name!r}; there are {', '.join(allowed)}")
+        if name in seen or (name == "db" and parts.scheme != "unix" and parts.path.strip("/")):
+            raise ValueError(f"a URL that says {name} once")
+        if not re.fullmatch(allowed[name], value):
+            raise ValueError(f"a URL whose option {name} is {_meaning(allowed[name])}")
+        seen.add(name)
+
+
+def _meaning(pattern: str) -> str:
+    words = {_NUMBER: "the number of a database", ".+": "not empty"}
+    return words.get(pattern, pattern.replace("|", " or "))
+
+
+def _host(parts: SplitResult) -> str:
+    name = unquote(parts.hostname or "localhost").lower().rstrip(".")
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return name
+    return "localhost" if str(address) in ("127.0.0.1", "::1") else str(address)
