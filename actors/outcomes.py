@@ -9,10 +9,14 @@ from uuid import UUID
 import msgspec
 
 from duly.storage.claims import Attempt, Ended, Outcome, Settlement
+from duly.storage.stream_facts import REPORT_JSON_BYTES_MAX, WORKER_CHARS_MAX
 from duly.wheel.backoff import Backoff, delay_s
 
 DELAY_MAX_S = 366 * 86_400.0
 """Longest delay that a worker may ask for; longer ones are cut to it."""
+
+_ERROR_START_CHARS = 10_000
+"""What is kept of an error that is too long."""
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding a foreign worker's JSON may raise; RecursionError: nested too deeply to read."""
@@ -53,7 +57,8 @@ def parse_report(fields: dict[bytes, bytes], now: datetime) -> Ended:
     """Read a report entry (design, section 7).
 
     What tells whose report it is must be right: else ValueError, which names the field. Anything
-    else that is wrong makes it a failure of the attempt, which its retries bound.
+    else that is wrong makes it a failure of the attempt, which its retries bound. A result that is
+    too long fails the task for good, as in `duly.Worker`: a retry would do the work again.
     """
     try:
         task_id = UUID(_text(fields, b"id"))
@@ -65,15 +70,19 @@ def parse_report(fields: dict[bytes, bytes], now: datetime) -> Ended:
     try:
         return _ended(task_id, int(token), fields, now)
     except ValueError as wrong:
-        said = msgspec.json.encode({"type": "invalid_report", "message": str(wrong)}).decode()
+        said = _said("invalid_report", str(wrong))
         return Ended(task_id, int(token), "failed", _worker(fields), None, now, error=said)
 
 
 def _ended(task_id: UUID, token: int, fields: dict[bytes, bytes], now: datetime) -> Ended:
     outcome = _text(fields, b"outcome")
     if outcome not in ("completed", "failed", "snoozed"):
-        raise ValueError(f"outcome: {outcome!r} is not completed, failed or snoozed")
-    error = fields.get(b"error")
+        raise ValueError(f"outcome: {outcome[:40]!r} is not completed, failed or snoozed")
+    error, result = fields.get(b"error"), None
+    if outcome == "completed":
+        result = fields.get(b"result")
+        if result is not None and len(result) > REPORT_JSON_BYTES_MAX:
+            return _without_result(task_id, token, fields, now)
     return Ended(
         id=task_id,
         token=token,
@@ -81,11 +90,33 @@ def _ended(task_id: UUID, token: int, fields: dict[bytes, bytes], now: datetime)
         worker=_worker(fields),
         started_at=_instant(fields, b"started"),
         finished_at=_instant(fields, b"finished") or now,
-        result=_json(fields.get(b"result")),
-        error=_json(error),
+        result=_json(result),
+        error=_error(error),
         may_retry=fields.get(b"retry", b"1") != b"0",
         delay_s=_number(fields, b"delay"),
     )
+
+
+def _without_result(task_id: UUID, token: int, fields: dict[bytes, bytes], now: datetime) -> Ended:
+    return Ended(
+        id=task_id,
+        token=token,
+        outcome="failed",
+        worker=_worker(fields),
+        started_at=_instant(fields, b"started"),
+        finished_at=_instant(fields, b"finished") or now,
+        error=_said("result_too_large", _too_long("result", fields[b"result"])),
+        may_retry=False,
+    )
+
+
+def _too_long(what: str, raw: bytes) -> str:
+    return f"the {what} has {len(raw)} bytes, more than {REPORT_JSON_BYTES_MAX}"
+
+
+def _said(kind: str, message: str) -> str:
+    body = {"type": kind, "message": message.replace("\0", "�")}
+    return msgspec.json.encode(body).decode()
 
 
 def refined(outcome: str, error: bytes | None) -> Outcome:
@@ -101,7 +132,20 @@ def refined(outcome: str, error: bytes | None) -> Outcome:
 
 
 def _worker(fields: dict[bytes, bytes]) -> str | None:
-    return fields.get(b"worker", b"").decode(errors="replace").replace("\0", "�") or None
+    return worker_name(fields.get(b"worker", b"")) or None
+
+
+def worker_name(raw: bytes) -> str:
+    """A worker's id as it can be stored: cut, and without what PostgreSQL's text cannot hold."""
+    return raw.decode(errors="replace").replace("\0", "�")[:WORKER_CHARS_MAX]
+
+
+def _error(raw: bytes | None) -> str | None:
+    """An error that is too long is replaced by its beginning."""
+    if raw is None or len(raw) <= REPORT_JSON_BYTES_MAX:
+        return _json(raw)
+    start = raw.decode(errors="replace")[:_ERROR_START_CHARS]
+    return _said("error_too_large", f"{_too_long('error', raw)}; it begins: {start}")
 
 
 def _json(raw: bytes | None) -> str | None:

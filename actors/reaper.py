@@ -26,9 +26,10 @@ from redis.exceptions import ResponseError
 
 from duly.actors.context import Context
 from duly.actors.messages import Capacity, Outcomes, ReaperMessage
-from duly.actors.outcomes import is_token
+from duly.actors.outcomes import is_token, worker_name
 from duly.actors.patience import Patience, QueuePatience
 from duly.actors.runtime import Actor, MailboxClosedError, Reply
+from duly.actors.tally import Tally
 from duly.actors.vanished import Vanished
 from duly.storage import keys, slots
 from duly.storage.claims import Ended, Outcome
@@ -68,6 +69,8 @@ class Reaper(Actor[ReaperMessage]):
         self._context = context
         self._owned: frozenset[int] = frozenset()
         self._vanished = Vanished(context)
+        self._lost = Tally(log, "%d stream(s) lost, so looking at every running task: %s")
+        self._republished = Tally(log, "published %d task(s) again that were in no stream: %s")
         vitals, clock = context.vitals, context.clock
         self._redis = Patience("looking after workers", log, vitals.redis)
         self._restoring = Patience("restoring vanished tasks", log, vitals.redis)
@@ -169,8 +172,11 @@ class Reaper(Actor[ReaperMessage]):
 
     async def _look_at_workers(self) -> None:
         self._known = await self._context.streams.known_queues()
-        for queue in list(self._known):
-            await self._guarded(queue, self._look_at_crew)
+        try:
+            for queue in list(self._known):
+                await self._guarded(queue, self._look_at_crew)
+        finally:
+            self._lost.tell()
         # Also what another node forgot: it may come back.
         self._marks = {queue: marks for queue, marks in self._marks.items() if queue in self._known}
         self._deserted = {q: since for q, since in self._deserted.items() if q in self._known}
@@ -196,7 +202,7 @@ class Reaper(Actor[ReaperMessage]):
         before = self._marks.get(queue)
         self._marks[queue] = crew.marks
         if before is not None and not before & crew.marks:
-            log.warning("the stream of queue %s was lost: looking at every running task", queue)
+            self._lost.add(queue)
             self._suspect()
         total = sum(_concurrency(one.sign) for one in crew.workers if one.sign is not None)
         self._context.boxes.dispatcher.offer(Capacity(queue, total))
@@ -230,7 +236,7 @@ class Reaper(Actor[ReaperMessage]):
     async def _end(self, queue: str, consumer: str, held: list[Held], outcome: Outcome) -> int:
         """Record the outcome of these entries, then take them out of the stream."""
         now = from_us(self._context.clock.now_us())
-        name = consumer.encode(errors="replace").decode().replace("\0", "?")
+        name = worker_name(consumer.encode(errors="replace"))
         ended = [
             Ended(
                 id=task_id, token=int(entry.token), outcome=outcome, worker=name,
@@ -264,6 +270,8 @@ class Reaper(Actor[ReaperMessage]):
             await self.pause(self._restoring.failed(error))
         except StoreUnavailableError as error:
             await self.pause(self._postgres.failed(error))
+        finally:
+            self._republished.tell()
 
     async def _look_at_old_claims(self) -> None:
         if not self._owned:
@@ -309,7 +317,9 @@ class Reaper(Actor[ReaperMessage]):
             await self._context.streams.announce(queue)  # its name was lost
         for at in range(0, len(rows), _PAGE):
             await self._locate(queue, rows[at : at + _PAGE])
-        self._context.vitals.republished += await self._vanished.republish(queue)
+        count = await self._vanished.republish(queue)
+        self._context.vitals.republished += count
+        self._republished.add(queue, count)
 
     async def _locate(self, queue: str, rows: list[RunningRow]) -> None:
         streams = self._context.streams

@@ -19,6 +19,7 @@ from duly.actors.outcomes import parse_report
 from duly.actors.patience import Patience, QueuePatience
 from duly.actors.recording import record
 from duly.actors.runtime import Actor, MailboxClosedError
+from duly.actors.tally import Tally
 from duly.storage.claims import Ended
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE, is_of_one_queue
@@ -32,6 +33,7 @@ _BLOCK_MS = 1000
 _QUEUES_EVERY_S = 5.0
 _ORPHAN_IDLE_MS = 10_000
 _FINISH_S = 2.0
+_TELL_EVERY_S = 10.0
 
 
 class Recorder(Actor[RecorderMessage]):
@@ -52,6 +54,8 @@ class Recorder(Actor[RecorderMessage]):
         self._owned: frozenset[int] = frozenset()
         self._orphan_idle_ms = _ORPHAN_IDLE_MS
         self._handling = anyio.Lock()
+        self._unreadable = Tally(log, "%d unreadable report(s) dropped, of %s")
+        self._tell_at = 0.0
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -110,6 +114,13 @@ class Recorder(Actor[RecorderMessage]):
             self._groups_lost = False
             if reports:
                 await self._handle(reports)
+            self._tell_unreadable()
+
+    def _tell_unreadable(self) -> None:
+        """Now and then: whoever writes rubbish to a stream must not fill the log."""
+        if (now := self._context.clock.monotonic()) >= self._tell_at:
+            self._tell_at = now + _TELL_EVERY_S
+            self._unreadable.tell()
 
     def _reading_failed(self, error: BaseException) -> float:
         """Note it; the seconds to wait before the next try."""
@@ -185,7 +196,7 @@ class Recorder(Actor[RecorderMessage]):
             try:
                 ended.append(parse_report(fields, now))
             except ValueError as error:
-                log.warning("an unreadable report on queue %s: %s", report.queue, error)
+                self._unreadable.add(report.queue, detail=str(error))
         async with self._handling:
             await self._record_surely(ended)
             await self._settle_surely(done)

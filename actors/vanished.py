@@ -9,7 +9,6 @@ Unless its start was confirmed: no second worker would be granted it. If Redis l
 began it may still report, so it is `lost` only when its timeout is over.
 """
 
-import logging
 from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
@@ -22,8 +21,6 @@ from duly.storage import tasks as stored
 from duly.storage.claims import Claimed, Ended
 from duly.storage.slots import RunningRow
 from duly.wheel.durations import from_us
-
-log = logging.getLogger("duly.reaper")
 
 _PAGE = 200
 _TIMEOUT_SLACK_S = 5.0
@@ -76,8 +73,6 @@ class Vanished:
                 count += len(tasks)
             for pair in pairs[at : at + _PAGE]:
                 self._absent.pop(pair, None)
-        if count:
-            log.warning("published %d tasks of %s again: they were in no stream", count, queue)
         return count
 
     async def _without_begun(self, tasks: list[Claimed]) -> list[Claimed]:

@@ -5,6 +5,12 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import ResponseError
 
+REPORT_JSON_BYTES_MAX = 256 * 1024
+"""Longest `result` and longest `error` of a report."""
+
+WORKER_CHARS_MAX = 200
+"""Longest id of a worker."""
+
 
 class Backlog(NamedTuple):
     """A queue's stream: entries in it, and how many of them a worker has fetched."""

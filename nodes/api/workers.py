@@ -19,6 +19,7 @@ from duly.storage import claims, tasks
 from duly.storage.claims import Ended
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE
+from duly.storage.stream_facts import REPORT_JSON_BYTES_MAX
 from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.api")
@@ -79,9 +80,12 @@ class WorkerHandlers:
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
     def _ended(self, task_id: UUID, body: ReportBody, prefix: str) -> Ended:
-        for field, raw in (("result", body.result), ("error", body.error)):
+        for field, data in (("result", bytes(body.result)), ("error", bytes(body.error))):
+            if len(data) > REPORT_JSON_BYTES_MAX:
+                message = f"has {len(data)} bytes, more than {REPORT_JSON_BYTES_MAX}"
+                raise invalid(FieldError(f"{prefix}{field}", message))
             try:
-                json_guard.check(bytes(raw))
+                json_guard.check(data)
             except json_guard.UnfitJsonError as error:
                 joint = "." if error.path and not error.path.startswith("[") else ""
                 at = f"{prefix}{field}{joint}{error.path}"

@@ -25,8 +25,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from duly.nodes import exact_json
+from duly.storage.stream_facts import REPORT_JSON_BYTES_MAX
 
-RESULT_BYTES_MAX: Final = 256 * 1024
+RESULT_BYTES_MAX: Final = REPORT_JSON_BYTES_MAX
 """Longest result, as JSON."""
 
 ERROR_TEXT_MAX: Final = 10_000

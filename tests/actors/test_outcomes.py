@@ -8,6 +8,7 @@ import pytest
 
 from duly.actors.outcomes import DELAY_MAX_S, decide, parse_report, without_repeats
 from duly.storage.claims import Attempt, Ended, Outcome
+from duly.storage.stream_facts import REPORT_JSON_BYTES_MAX
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 ID = UUID("01890000-0000-7000-8000-000000000001")
@@ -67,18 +68,20 @@ def test_a_report_of_nobody_knows_what_is_unreadable(fields: dict[str, str]) -> 
     [
         {"outcome": "done"},
         {"outcome": b"\xff"},
+        {"outcome": "x" * 3_000_000},
         {"outcome": "snoozed", "delay": "soon"},
         {"outcome": "snoozed", "delay": "nan"},
         {"outcome": "failed", "delay": "1e999"},
         {"started": "yesterday"},
         {"finished": "inf"},
     ],
-    ids=str,
+    ids=lambda fields: str(fields)[:40],
 )
 def test_a_report_that_is_wrong_otherwise_is_a_failure(fields: dict[str, str]) -> None:
     read = parse_report(report(**fields), NOW)
     assert (read.id, read.token, read.outcome, read.worker) == (ID, 3, "failed", "w1")
     assert read.error is not None
+    assert len(read.error) < 200
     said = json.loads(read.error)
     assert said["type"] == "invalid_report"
     assert said["message"].split(":")[0] in fields
@@ -95,6 +98,52 @@ def test_what_is_no_json_is_kept_as_text(text: bytes) -> None:
     assert read.error is not None
     assert "\\u0000" not in read.error
     assert json.loads(read.error) == text.decode(errors="replace").replace("\0", "�")
+
+
+@pytest.mark.parametrize("text", [b"{bad json", b"NaN", b'"\\ud800"', b"plain"], ids=str)
+def test_a_result_that_is_no_json_is_kept_as_text(text: bytes) -> None:
+    read = parse_report(report(result=text), NOW)
+    assert read.outcome == "completed"
+    assert json.loads(read.result or "") == text.decode()
+
+
+LONGEST = b'"' + b"x" * (REPORT_JSON_BYTES_MAX - 2) + b'"'
+
+
+@pytest.mark.parametrize("text", [LONGEST + b" ", b"x" * 3_000_000], ids=["json", "no json"])
+def test_a_result_that_is_too_long_fails_for_good(text: bytes) -> None:
+    read = parse_report(report(result=text, started="1795000000000"), NOW)
+    assert (read.outcome, read.result, read.may_retry) == ("failed", None, False)
+    assert (read.worker, read.started_at) == ("w1", datetime.fromtimestamp(1795000000, UTC))
+    assert json.loads(read.error or "") == {
+        "type": "result_too_large",
+        "message": f"the result has {len(text)} bytes, more than 262144",
+    }
+    assert decide(read, attempt(), NOW).again_at is None
+
+
+def test_the_longest_result_and_error_are_kept() -> None:
+    assert parse_report(report(result=LONGEST), NOW).result == LONGEST.decode()
+    assert parse_report(report(outcome="failed", error=LONGEST), NOW).error == LONGEST.decode()
+
+
+def test_the_result_of_what_is_not_completed_does_not_count() -> None:
+    read = parse_report(report(outcome="failed", result=LONGEST + b" ", error='"e"'), NOW)
+    assert (read.outcome, read.result, read.error) == ("failed", None, '"e"')
+    assert read.may_retry
+
+
+def test_of_an_error_that_is_too_long_the_start_is_kept() -> None:
+    text = b'{"type":"timed_out","message":"\0' + b"y" * 3_000_000 + b'"}'
+    read = parse_report(report(outcome="failed", error=text, delay="5"), NOW)
+    assert (read.outcome, read.may_retry, read.delay_s) == ("failed", True, 5.0)
+    said = json.loads(read.error or "")
+    assert said["type"] == "error_too_large"
+    assert f"{len(text)} bytes" in said["message"]
+    assert 10_000 < len(said["message"]) < 10_200
+    assert "�yyy" in said["message"]
+    late = parse_report(report(outcome="failed", error=text.replace(b"\0", b"")), NOW)
+    assert late.outcome == "timed_out"  # whose retry `on_lost` decides
 
 
 @pytest.mark.parametrize(
@@ -117,6 +166,7 @@ def test_odd_times_and_names_do_no_harm() -> None:
     read = parse_report(report(started="-5", finished="9e99", worker=b"w\0\xff"), NOW)
     assert (read.started_at, read.finished_at, read.worker) == (None, NOW, "w��")
     assert parse_report(report(worker=""), NOW).worker is None
+    assert parse_report(report(worker="é" * 5_000), NOW).worker == "é" * 200
 
 
 def test_a_failure_takes_a_retry_by_the_backoff() -> None:

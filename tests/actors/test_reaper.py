@@ -25,6 +25,10 @@ from duly.storage.stream_facts import Crew, Held
 Q = "default"
 
 
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name == "duly.reaper"]
+
+
 @pytest.fixture
 async def hand(redis_url: str) -> AsyncIterator[HandWorker]:
     async with HandWorker(redis_url) as worker:
@@ -346,3 +350,41 @@ async def test_a_queue_whose_name_was_lost_is_announced_when_something_runs_in_i
     row = RunningRow(task.id, task.token, Q, NOW, 300.0, "node-a")
     await looking._look_at([row])
     assert await context.streams.known_queues() == {Q}
+
+
+async def test_streams_that_are_lost_together_are_told_in_one_line(
+    context: Context, hand: HandWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    queues = [f"q{number:02}" for number in range(20)]
+    looking = Reaper(context)
+    for again in (False, True):
+        for queue in queues:
+            await context.streams.announce(queue)
+        await looking._look_at_workers()
+        assert len(told(caplog)) == again
+        if not again:
+            await hand.call("DEL", *map(keys.tasks, queues))
+    start = "20 stream(s) lost, so looking at every running task: "
+    assert told(caplog) == [start + "queues q00, q01, q02, q03, q04 and 15 more"]
+
+
+async def test_what_is_published_again_in_a_round_is_told_in_one_line(
+    context: Context,
+    hand: HandWorker,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reaper, "_ROWS", 3)  # a round of many pages
+    monkeypatch.setattr(reaper, "_ROUND_S", 0.02)
+    queues = [f"q{number:02}" for number in range(10)]
+    for queue in queues:
+        await claimed(context.db, 2, queue=queue)
+    await query(context.db, "update tasks set claimed_at = clock_timestamp() - interval '1 hour'")
+    context.boxes.reaper.offer(Ownership(dict.fromkeys(range(slots.SLOTS), 2), 0.0))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Reaper(context).serve, anyio.Event())
+        await wait_for(lambda: told(caplog), 60, "something is told")
+        tasks.cancel_scope.cancel()
+    start = "published 20 task(s) again that were in no stream: "
+    assert told(caplog) == [start + "queues q00, q01, q02, q03, q04 and 5 more"]
+    assert context.vitals.republished == 20

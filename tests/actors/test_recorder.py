@@ -20,6 +20,7 @@ from duly.storage import keys
 from duly.storage.claims import Claimed
 from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
+from duly.storage.stream_facts import Report
 
 Q = "default"
 
@@ -259,3 +260,19 @@ async def test_trouble_does_not_make_it_forget_what_a_gain_brings(
         gaining._queues_at = 0.0
         await gaining._find_queues()
     assert idles == [2000, 2000, 10_000]
+
+
+async def test_unreadable_reports_are_told_together_and_not_often(
+    context: Context, hand: HandWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = Recorder(context)
+    for number in range(50):
+        await one._handle([Report(Q, b"1-1", {b"id": b"%d" % number})] * 4)
+    one._tell_unreadable()
+    await one._handle([Report("other", b"1-1", {})])
+    one._tell_unreadable()  # too soon
+    start = "200 unreadable report(s) dropped, of queue(s) default; the first: "
+    assert caplog.messages == [start + "id: missing or not a UUID"]
+    one._tell_at = 0.0
+    one._tell_unreadable()
+    assert caplog.messages[1].startswith("1 unreadable report(s) dropped, of queue(s) other")

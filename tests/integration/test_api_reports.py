@@ -113,6 +113,7 @@ async def test_wrong_reports(node: RunningNode) -> None:
         ({"retry": 2}, "retry"), ({"result": {"a": "\0"}}, "result.a"), ({"error": ["\0"]}, "error[0]"),
         ({"started": -1}, "started"), ({"started": 1e300}, "started"), ({"finished": -1}, "finished"),
         ({"worker": ""}, "worker"), ({"nope": 1}, "nope"),
+        ({"result": "x" * (1 << 18)}, "result"), ({"error": "x" * (1 << 18)}, "error"),
     ]  # fmt: skip
     for change, field in wrong:
         answer = await node.call("POST", f"/v1/tasks/{task.id}/report", {**body, **change})
