@@ -53,6 +53,7 @@ async def test_c33_five_thousand_tasks_are_restored(
             held: list[Entry] = []
             while len(held) < HELD:
                 held += await take(conveyor, HELD - len(held))
+            await wait_for(lambda: looked_after(hand), 60, "the node has seen the stream")
             await hand.call(*LOSSES[lost])
             began = time.monotonic()
             await conveyor.report(Q, map(report, held[: HELD // 2]))  # half of them end meanwhile
@@ -80,6 +81,12 @@ async def test_c33_five_thousand_tasks_are_restored(
             assert len(ran) == TASKS
     finally:
         await conveyor.close()
+
+
+async def looked_after(hand: HandWorker) -> bool:
+    """A stream that is lost before that is restored after `dispatch_grace_s` only."""
+    rows = await hand.call("XINFO CONSUMERS", keys.tasks(Q), keys.WORKERS_GROUP)
+    return any(row[1].startswith(keys.MARK.encode()) for row in rows)
 
 
 async def length(hand: HandWorker, count: int) -> bool:
