@@ -25,10 +25,11 @@ import msgspec
 from redis.exceptions import ResponseError
 
 from duly.actors.context import Context
-from duly.actors.messages import Capacity, Outcomes, ReaperMessage
+from duly.actors.ending import end
+from duly.actors.messages import Capacity, ReaperMessage
 from duly.actors.outcomes import is_token, worker_name
 from duly.actors.patience import Patience, QueuePatience
-from duly.actors.runtime import Actor, MailboxClosedError, Reply
+from duly.actors.runtime import Actor, MailboxClosedError
 from duly.actors.tally import Tally
 from duly.actors.vanished import Vanished
 from duly.storage import keys, slots
@@ -47,7 +48,6 @@ _ROWS = 5_000
 _PAGE = 500
 _TIMEOUT_SLACK_MS = 5_000
 _FORGET_IDLE_MS = 60_000
-_ANSWER_S = 30.0
 _SUSPICION_S = 15.0
 _HURRY_S = 5.0
 _FRESH_S = 1.0
@@ -246,14 +246,7 @@ class Reaper(Actor[ReaperMessage]):
             for entry in held
             if (task_id := _uuid(entry.id)) is not None and is_token(entry.token)
         ]  # fmt: skip
-        count = 0
-        if ended:
-            reply: Reply[list[bool]] = Reply()
-            await self._context.boxes.recorder.send(Outcomes(ended, reply))
-            try:
-                count = sum(await reply.wait(_ANSWER_S))
-            except TimeoutError:
-                raise StoreUnavailableError("the recorder does not answer") from None
+        count = await end(self._context, ended)
         # Not before it is recorded: until then the entry is what a new owner would find.
         items = [(entry.entry_id, entry.id, entry.token) for entry in held]
         await self._context.streams.settle_tasks(queue, items)

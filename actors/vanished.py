@@ -14,8 +14,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from duly.actors.context import Context
-from duly.actors.messages import Outcomes
-from duly.actors.runtime import Reply
+from duly.actors.ending import end
 from duly.storage import claims
 from duly.storage import tasks as stored
 from duly.storage.claims import Claimed, Ended
@@ -24,7 +23,6 @@ from duly.wheel.durations import from_us
 
 _PAGE = 200
 _TIMEOUT_SLACK_S = 5.0
-_ANSWER_S = 30.0
 
 
 class _Absent(NamedTuple):
@@ -91,10 +89,7 @@ class Vanished:
             if row.started_at is not None and row.status == "running"
             and now - row.started_at > timedelta(seconds=row.timeout + _TIMEOUT_SLACK_S)
         ]  # fmt: skip
-        if lost:
-            reply: Reply[list[bool]] = Reply()
-            await self._context.boxes.recorder.send(Outcomes(lost, reply))
-            self._context.vitals.lost += sum(await reply.wait(_ANSWER_S))
+        self._context.vitals.lost += await end(self._context, lost)
         return [task for task in tasks if task.id not in begun]
 
 

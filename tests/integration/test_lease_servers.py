@@ -11,7 +11,7 @@ from claim_watch import claims_seen, watch_claims
 from held_proxy import held_proxy
 from node_rig import RunningNode, running_node
 from odd_server import ANSWERS, odd_server
-from private_valkey import PrivateValkey
+from private_valkey import PrivateValkey, several
 from settled import settle
 from store_rig import query
 from waiting import wait_for
@@ -27,15 +27,8 @@ _ROOMY: dict[str, Any] = {"window_floor": 1000}  # there are no workers
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[list[PrivateValkey]]:
     """Three lease servers that know nothing of each other, and have just started."""
-    servers = []
-    for n in range(3):
-        folder = tmp_path / str(n)
-        folder.mkdir()
-        servers.append(PrivateValkey(folder))
-        servers[-1].start()
-    yield servers
-    for server in servers:
-        server.stop()
+    with several(tmp_path, 3) as servers:
+        yield servers
 
 
 def urls(servers: list[PrivateValkey]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from odd_server import ANSWERS, odd_server
-from private_valkey import PrivateValkey
+from private_valkey import PrivateValkey, several
 from redis.asyncio import Redis
 from settled import settle
 from waiting import wait_for
@@ -49,15 +49,8 @@ async def settled_url(redis_url: str) -> str:
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[list[PrivateValkey]]:
     """Three servers that know nothing of each other, and have just started."""
-    servers = []
-    for n in range(3):
-        folder = tmp_path / str(n)
-        folder.mkdir()
-        servers.append(PrivateValkey(folder))
-        servers[-1].start()
-    yield servers
-    for server in servers:
-        server.stop()
+    with several(tmp_path, 3) as servers:
+        yield servers
 
 
 async def test_a_lease_has_one_holder(settled_url: str) -> None:

@@ -6,6 +6,8 @@ It can be started as a Sentinel too.
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from waiting import block_until
@@ -79,3 +81,18 @@ class PrivateValkey:
                 return probe.recv(16).startswith(b"+PONG")
         except OSError:
             return False
+
+
+@contextmanager
+def several(folder: Path, count: int) -> Iterator[list[PrivateValkey]]:
+    """So many servers that know nothing of each other, and have just started."""
+    servers: list[PrivateValkey] = []
+    try:
+        for n in range(count):
+            (folder / str(n)).mkdir()
+            servers.append(PrivateValkey(folder / str(n)))
+            servers[-1].start()
+        yield servers
+    finally:
+        for server in servers:
+            server.stop()

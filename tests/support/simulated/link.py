@@ -25,7 +25,7 @@ class NoAnswerError(Exception):
 
 _TELLING = (
     "sql claim", "sql complete", "sql settle", "sql submit", "sql take_slots", "sql attempts",
-    "lua publish", "lua settle", "lua lease_take", "XREADGROUP",
+    "lua publish", "lua settle", "lua lease_hold", "XREADGROUP",
 )  # fmt: skip
 """Calls between which a crash tells most: they get more than their share of crashes."""
 
