@@ -1,5 +1,7 @@
 """How a node ends: in order when asked to, loudly when it cannot go on."""
 
+from pathlib import Path
+
 import pytest
 from chaos_rig import Cluster
 from processes import Processes
@@ -9,8 +11,8 @@ pytestmark = pytest.mark.chaos
 
 
 @pytest.fixture
-def cluster(make_servers: ServerFactory, processes: Processes) -> Cluster:
-    return Cluster(make_servers(), processes)
+def cluster(make_servers: ServerFactory, processes: Processes, tmp_path: Path) -> Cluster:
+    return Cluster(make_servers(), processes, tmp_path)
 
 
 async def test_sigterm_under_load_drains_the_node(cluster: Cluster) -> None:
@@ -29,6 +31,6 @@ async def test_sigterm_under_load_drains_the_node(cluster: Cluster) -> None:
 async def test_a_node_that_crashes_again_and_again_gives_up(cluster: Cluster) -> None:
     await cluster.submit(10)
     await cluster.query("alter table tasks rename to elsewhere")
-    assert cluster.node.wait(60) == 70
+    assert cluster.node.wait(120) == 70
     assert "giving up" in cluster.node.output
     assert "UndefinedTableError" in cluster.node.output

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import time
+from pathlib import Path
 
 import duly
 
@@ -14,6 +16,16 @@ worker = duly.Worker(
 async def work(ctx: duly.Context, payload: int) -> int:
     """Take about as long as a small request to somewhere."""
     await asyncio.sleep(0.05)
+    return payload
+
+
+@worker.task("held")
+def held(ctx: duly.Context, payload: int) -> int:
+    """Run until the test lets it end."""
+    print(f"holds {payload}", flush=True)
+    gate = Path(os.environ["DULY_TEST_GATE"])
+    while not gate.exists():
+        time.sleep(0.05)
     return payload
 
 
