@@ -31,6 +31,11 @@ async def read(request: web.Request, limit_bytes: int) -> bytes:
         raise Problem(415, "Unsupported media type", "compressed bodies are not accepted")
     if (request.content_length or 0) > limit_bytes:
         raise _too_large(limit_bytes)
+    if request.content.is_eof():  # as with most: no need to wait for more
+        body = request.content.read_nowait()
+        if len(body) > limit_bytes:
+            raise _too_large(limit_bytes)
+        return body
     chunks = bytearray()
     try:
         async with asyncio.timeout(READ_S):

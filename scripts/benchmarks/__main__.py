@@ -5,11 +5,11 @@ standard error. See docs/performance.md.
 """
 
 import argparse
-import asyncio
 import json
 import statistics
 import sys
 
+import uvloop
 from measures import QUICK, Figures, Sizes, machine, measures
 from rig import running
 
@@ -29,7 +29,7 @@ def main() -> None:
         parser.error(f"no such measure: {', '.join(sorted(unknown))}")
     if (args.database_url is None) != (args.redis_url is None):
         parser.error("give both --database-url and --redis-url, or neither")
-    asyncio.run(_measure(args))
+    uvloop.run(_measure(args))
 
 
 async def _measure(args: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
+import load
 import psutil
 from rig import QUEUE, TASK_TYPE, Rig
 
@@ -49,19 +50,8 @@ def measures(sizes: Sizes) -> dict[str, Callable[[Rig], Awaitable[Figures]]]:
 async def submit_single(rig: Rig, count: int) -> Figures:
     """One task a request over 16 connections that each wait for their answer."""
     await rig.set_workers(0)
-    body = _task(delay=_HOUR_S)
-    took_ms: list[float] = []
-
-    async def connection() -> None:
-        for _ in range(count // _CONNECTIONS):
-            began = time.perf_counter()
-            async with rig.http.post(f"{rig.api}/v1/tasks", json=body) as answer:
-                answer.raise_for_status()
-                await answer.read()
-            took_ms.append((time.perf_counter() - began) * 1000)
-
     began = time.perf_counter()
-    await asyncio.gather(*(connection() for _ in range(_CONNECTIONS)))
+    took_ms = await load.post(f"{rig.api}/v1/tasks", _task(delay=_HOUR_S), count, _CONNECTIONS)
     seconds = time.perf_counter() - began
     await _forget(rig)
     took_ms.sort()
