@@ -34,12 +34,14 @@ async def test_every_host_is_named_with_its_trouble_and_no_password(
     database_url: str, unused_port: int
 ) -> None:
     url = urlsplit(database_url)
-    place = f"{url.username}:hush@127.0.0.1:{unused_port},{url.hostname}:{url.port}"
+    # A user that is not there is refused by every server, also by one that asks for no password.
+    place = f"nobody_of_duly:hush@127.0.0.1:{unused_port},{url.hostname}:{url.port}"
     with pytest.raises(StoreUnavailableError) as caught:
         await Writer(url._replace(netloc=place).geturl()).connect(30, {})
     text = str(caught.value)
     assert f"127.0.0.1:{unused_port}: " in text
-    assert f"{url.hostname}:{url.port}: password authentication failed" in text
+    assert f"{url.hostname}:{url.port}: " in text
+    assert "nobody_of_duly" in text
     assert "hush" not in text
     # The other host may come back, with the right password: not refused for good.
     assert not isinstance(caught.value, RefusedError)
