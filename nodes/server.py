@@ -44,14 +44,8 @@ class ApiServer(Actor[NoReturn]):
         super().__init__(Mailbox("api", 1))
         self._settings = settings
         self._announce = announce
-        app = build_app(
-            context,
-            payload_limit=settings.payload_limit_bytes,
-            batch_limit=settings.batch_limit,
-            tokens=settings.tokens,
-        )
         self._runner = web.AppRunner(
-            app,
+            build_app(context, settings),
             access_log=None,
             auto_decompress=False,  # a compressed body is refused, not unfolded first
             keepalive_timeout=_KEEPALIVE_S,

@@ -7,14 +7,17 @@ import hashlib
 import ipaddress
 import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final, Literal, TypeGuard, get_args
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
 from duly.storage import redis_url, writer
+from duly.wheel.durations import parse_time
 
-Role = Literal["read", "submit", "admin"]
+Role = Literal["read", "payload-view", "submit", "admin"]
+"""What a token may do; each role may also do all that those before it may."""
 
 # What the hash of an unset shell variable is; as a token it would let everybody in.
 _HASH_OF_NOTHING: Final = hashlib.sha256(b"").hexdigest()
@@ -27,6 +30,8 @@ class Token(msgspec.Struct, frozen=True):
     role: Role
     sha256: str
     """SHA-256 of the token, 64 lower-case hexadecimal digits."""
+    expires_at: datetime | None = None
+    """From this instant on the token is refused; None: never."""
 
 
 def read_database_url(value: object) -> str:
@@ -68,11 +73,15 @@ def read_lease_urls(value: object) -> tuple[str, ...]:
 
 def read_tokens(value: object) -> tuple[Token, ...]:
     """Access tokens. A name may have two, so that a token can be replaced without a gap."""
-    allowed = "name:role:hash, separated by commas; role read, submit or admin; hash SHA-256 in hex"
+    allowed = (
+        "name:role:hash or name:role:hash:expiry, separated by commas; role read, payload-view, "
+        "submit or admin; hash SHA-256 in hex; expiry a time such as 2027-01-31T00:00Z"
+    )
     tokens: list[Token] = []
     for item in _items(value, allowed):
         name, _, rest = item.partition(":")
-        role, _, digest = rest.partition(":")
+        role, _, rest = rest.partition(":")
+        digest, colon, expiry = rest.partition(":")
         digest = digest.lower()
         if not re.fullmatch(r"[A-Za-z0-9_.@-]{1,100}", name) or not re.fullmatch(
             "[0-9a-f]{64}", digest
@@ -84,8 +93,18 @@ def read_tokens(value: object) -> tuple[Token, ...]:
             raise ValueError(f"hashes of tokens, but the one of {name} is of an empty text")
         if any(digest == token.sha256 for token in tokens):
             raise ValueError(f"different tokens, but the one of {name} is there twice")
-        tokens.append(Token(name, role, digest))
+        tokens.append(Token(name, role, digest, read_expiry(expiry) if colon else None))
     return tuple(tokens)
+
+
+def read_expiry(text: str) -> datetime:
+    """The end of a token's life: RFC 3339, the seconds may be left out."""
+    try:
+        return parse_time(re.sub(r"(T[0-9]{2}:[0-9]{2})(?!:)", r"\1:00", text, count=1))
+    except ValueError:
+        raise ValueError(
+            "tokens whose expiry is a time with an offset, such as 2027-01-31T00:00Z"
+        ) from None
 
 
 def read_host(value: object) -> str:
@@ -124,6 +143,12 @@ def redact_url(url: str) -> str:
     """The URL without its password; hides too much of a malformed one rather than too little."""
     url = re.sub(r"^([\w+.-]*://)?([^:@/]*):.*@", r"\1\2:***@", url, flags=re.DOTALL)
     return re.sub(r"(password=)[^&\s]*", r"\1***", url, flags=re.IGNORECASE)
+
+
+def redact_token(token: Token) -> str:
+    """The token without its hash."""
+    until = f":{token.expires_at.isoformat()}" if token.expires_at else ""
+    return f"{token.name}:{token.role}{until}"
 
 
 def shown(name: str, value: object) -> object:

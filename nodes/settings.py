@@ -16,7 +16,15 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_typ
 import msgspec
 from msgspec import Meta
 
-from duly.nodes.setting_values import READERS, Role, Token, is_loopback, redact_url, shown
+from duly.nodes.setting_values import (
+    READERS,
+    Role,
+    Token,
+    is_loopback,
+    redact_token,
+    redact_url,
+    shown,
+)
 
 __all__ = ["Role", "Settings", "SettingsError", "Token", "load"]
 
@@ -54,7 +62,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8080
     """Port of the API, 0 to 65535; 0 takes any free one."""
     tokens: tuple[Token, ...] = ()
-    """Who may use the API: `name:role:sha256hex`, comma-separated; role read, submit or admin."""
+    """Who may use the API: `name:role:sha256hex` or `name:role:sha256hex:expiry`, comma-separated;
+    role read, payload-view, submit or admin."""
+    token_rate: Annotated[float, Meta(ge=0, le=1_000_000)] = 0.0
+    """Requests a second that each token may send to this node, 0 to a million; 0 is no limit."""
+    token_burst: Annotated[int, Meta(ge=1, le=1_000_000)] = 100
+    """Requests that a token may send at once under `token_rate`, 1 to a million."""
     node_name: str = msgspec.field(default_factory=socket.gethostname)
     """What people call this node: 1 to 100 of `A-Z a-z 0-9 _ . : -`; default the host's name."""
     lease_ttl_s: Annotated[float, Meta(ge=1, le=60)] = 4.0
@@ -100,7 +113,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "database_url": self.database_url and redact_url(self.database_url),
             "redis_url": self.redis_url and redact_url(self.redis_url),
             "lease_redis_urls": [redact_url(url) for url in self.lease_redis_urls],
-            "tokens": [f"{token.name}:{token.role}" for token in self.tokens],
+            "tokens": [redact_token(token) for token in self.tokens],
         }
 
     def __repr__(self) -> str:

@@ -1,6 +1,8 @@
 """The HTTP API of a node (design, section 6).
 
-app         the application: routes, middleware, limits
+app         the application: routes, middleware, headers
+access      tokens, roles, and the role that each route needs
+throttle    how often somebody may do something
 problems    errors as application/problem+json
 bodies      reading and decoding request bodies
 json_guard  what JSON the store can hold exactly

@@ -7,12 +7,14 @@ from duly.nodes.api import views
 from duly.storage.tasks import TaskRow
 
 
-def task(row: TaskRow, status: int = 200, *, location: bool = False) -> web.Response:
+def task(
+    row: TaskRow, status: int = 200, *, location: bool = False, payloads: bool = True
+) -> web.Response:
     """A task, with its version as ETag and perhaps where it is found."""
     headers = {"ETag": f'"{row.version}"'}
     if location:
         headers["Location"] = f"/v1/tasks/{row.id}"
-    return body(views.task(row), status, headers)
+    return body(views.task(row, payloads=payloads), status, headers)
 
 
 def body(

@@ -1,16 +1,14 @@
 """The application: routes, and what happens around every request."""
 
-import hashlib
-import hmac
 import logging
-from collections.abc import Sequence
 
 import asyncpg
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 
 from duly.actors.context import Context
 from duly.actors.runtime import ActorCrashedError, MailboxClosedError
+from duly.nodes.api.access import Access, check_routes
 from duly.nodes.api.health import HealthHandlers
 from duly.nodes.api.metrics import MetricsHandlers
 from duly.nodes.api.openapi import OpenApiHandlers
@@ -18,23 +16,31 @@ from duly.nodes.api.problems import Problem, unavailable
 from duly.nodes.api.submit import SubmitHandlers
 from duly.nodes.api.tasks import TaskHandlers
 from duly.nodes.api.workers import WorkerHandlers
-from duly.nodes.settings import Token
+from duly.nodes.settings import Settings
 from duly.storage.errors import StoreUnavailableError
 
 log = logging.getLogger("duly.api")
 
-_OPEN = {"/healthz", "/readyz"}
-_RANKS = {"read": 0, "submit": 1, "admin": 2}
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""On every answer, for browsers that were led here; a handler may set its own."""
 
 
-def build_app(
-    context: Context, *, payload_limit: int, batch_limit: int, tokens: Sequence[Token]
-) -> web.Application:
+def build_app(context: Context, settings: Settings) -> web.Application:
     """The whole API of a node."""
-    app = web.Application(middlewares=[_problems, _access(tokens)])
+    access = Access(settings.tokens, settings.token_rate, settings.token_burst, context.clock)
+    app = web.Application(middlewares=[_problems, access.middleware])
+    app.on_response_prepare.append(_set_headers)
+    payload_limit = settings.payload_limit_bytes
     health = HealthHandlers(context)
     for part in (
-        SubmitHandlers(context, payload_limit, batch_limit),
+        SubmitHandlers(context, payload_limit, settings.batch_limit),
         TaskHandlers(context, payload_limit),
         WorkerHandlers(context),
         health,
@@ -42,7 +48,14 @@ def build_app(
         OpenApiHandlers(),
     ):
         app.add_routes(part.routes())
+    check_routes(app)
     return app
+
+
+async def _set_headers(_: web.Request, answer: web.StreamResponse) -> None:
+    answer.headers["Server"] = "duly"  # not which versions of what
+    for name, value in _HEADERS.items():
+        answer.headers.setdefault(name, value)
 
 
 @web.middleware
@@ -69,29 +82,3 @@ async def _problems(request: web.Request, handler: Handler) -> web.StreamRespons
     except Exception:
         log.exception("%s %s failed", request.method, request.path)
         return Problem(500, "Internal error", "see the node's log").response()
-
-
-def _access(tokens: Sequence[Token]) -> Middleware:
-    @web.middleware
-    async def access(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not tokens or request.path in _OPEN:
-            return await handler(request)
-        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
-        # Bytes that are not UTF-8 come as surrogates, and go back to what they were.
-        secret_bytes = secret.strip().encode(errors="surrogateescape")
-        digest = hashlib.sha256(secret_bytes).hexdigest()
-        role = None
-        for token in tokens:  # all of them, so that the time taken tells nothing
-            if hmac.compare_digest(digest, token.sha256) and scheme.lower() == "bearer":
-                role = token.role
-        if role is None:
-            raise Problem(
-                401, "Unauthorized", "send Authorization: Bearer with a known token",
-                headers={"WWW-Authenticate": 'Bearer realm="duly"'},
-            )  # fmt: skip
-        needed = "read" if request.method in ("GET", "HEAD") else "submit"
-        if _RANKS[role] < _RANKS[needed]:
-            raise Problem(403, "Forbidden", f"this needs the role {needed}; the token has {role}")
-        return await handler(request)
-
-    return access

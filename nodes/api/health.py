@@ -9,6 +9,7 @@ from aiohttp import web
 
 from duly.actors.context import Context
 from duly.actors.troubles import Troubles
+from duly.nodes.api.access import caller
 from duly.storage import upkeep
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE
@@ -35,11 +36,12 @@ class Part(msgspec.Struct):
 class Readiness(msgspec.Struct):
     """`ready` is false if any part but `queues` is not ok.
 
-    A load balancer may still send submissions then.
+    A load balancer may still send submissions then. A stranger is not told the node's name (null) and
+    details, which may name hosts and users.
     """
 
     ready: bool
-    node: str
+    node: str | None
     parts: dict[str, Part]
 
 
@@ -64,6 +66,10 @@ class HealthHandlers:
     async def readyz(self, _: web.Request) -> web.Response:
         """200 if every part works, else 503 naming those that do not, and since when."""
         body = await self.readiness()
+        if not caller().may("read"):
+            body = Readiness(
+                body.ready, None, {name: Part(part.ok) for name, part in body.parts.items()}
+            )
         return web.Response(
             status=200 if body.ready else 503,
             body=msgspec.json.encode(body),

@@ -21,6 +21,7 @@ _DESCRIBED = {
     400: "Not JSON", 401: "No known token", 403: "The token's role does not allow it",
     404: "Not found", 408: "The body did not arrive in time", 409: "Conflict with the state",
     412: "If-Match failed", 413: "Too large", 415: "Not application/json", 422: "A field is wrong",
+    429: "Too many requests with this token, or wrong tokens from this address; see Retry-After",
     503: "PostgreSQL or Redis does not answer; Retry-After says when to try again",
 }  # fmt: skip
 _TEXT = {"type": "string"}
@@ -122,7 +123,7 @@ def _operation(
                       "content": {"application/json": {"schema": schema}}}
         for status, schema in answers.items()
     }  # fmt: skip
-    for status in sorted({*errors, 401, 403, 503} - set(answers)):
+    for status in sorted({*errors, 401, 403, 429, 503} - set(answers)):
         responses[str(status)] = {
             "description": _DESCRIBED[status],
             "content": {"application/problem+json": {"schema": _ref("Problem")}},

@@ -11,6 +11,7 @@ from duly.actors import wakes
 from duly.actors.context import Context
 from duly.actors.patience import Patience
 from duly.nodes.api import answers, bodies, queries, views
+from duly.nodes.api.access import caller
 from duly.nodes.api.changes import change
 from duly.nodes.api.problems import Problem, conflict, not_found
 from duly.nodes.api.wire import RunPage, TaskPage, TaskPatch
@@ -50,7 +51,8 @@ class TaskHandlers:
     async def get(self, request: web.Request) -> web.Response:
         """One task, finished or not."""
         queries.known_only(request, ())
-        return answers.task(await self._find(queries.task_id(request)))
+        row = await self._find(queries.task_id(request))
+        return answers.task(row, payloads=_sees_payloads())
 
     async def list(self, request: web.Request) -> web.Response:
         """A page of tasks, newest first by id."""
@@ -61,7 +63,9 @@ class TaskHandlers:
             self._db, queries.task_filter(request), queries.task_cursor(request), limit + 1
         )
         more = queries.encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
-        return answers.body(TaskPage([views.task(row) for row in rows[:limit]], more))
+        payloads = _sees_payloads()
+        items = [views.task(row, payloads=payloads) for row in rows[:limit]]
+        return answers.body(TaskPage(items, more))
 
     async def runs(self, request: web.Request) -> web.Response:
         """The ended attempts of a task, newest first."""
@@ -73,7 +77,9 @@ class TaskHandlers:
         if len(rows) > limit:
             last = rows[limit - 1]
             more = queries.encode_cursor(last.token, last.recorded_at.isoformat())
-        return answers.body(RunPage([views.run(row) for row in rows[:limit]], more))
+        payloads = _sees_payloads()
+        items = [views.run(row, payloads=payloads) for row in rows[:limit]]
+        return answers.body(RunPage(items, more))
 
     async def _find(self, task_id: UUID) -> TaskRow:
         found = await tasks.get(self._db, [task_id])
@@ -139,3 +145,8 @@ class TaskHandlers:
 
 def _refusal(rule: str, row: TaskRow) -> Problem:
     return conflict(f"{rule}; this one is {row.status}", task=views.task(row))
+
+
+def _sees_payloads() -> bool:
+    """Asked for by reads alone: who may change a task may see its payload too."""
+    return caller().may("payload-view")

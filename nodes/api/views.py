@@ -3,7 +3,7 @@
 from datetime import datetime
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from duly.nodes.api.wire import NULL, RunView, TaskView
 from duly.storage.tasks import NewTask, RunRow, TaskRow
@@ -13,13 +13,13 @@ encoder = msgspec.json.Encoder()
 _DEFAULT_BACKOFF = Raw(encoder.encode(Backoff()))
 
 
-def task(row: TaskRow) -> TaskView:
-    """A stored task."""
+def task(row: TaskRow, *, payloads: bool = True) -> TaskView:
+    """A stored task; without `payloads` its payload and result are hidden."""
     return TaskView(
         id=row.id,
         type=row.type,
         queue=row.queue,
-        payload=_raw(row.payload),
+        payload=_raw(row.payload if payloads else None),
         status=row.status,  # type: ignore[arg-type]  # a CHECK of the table
         paused=row.paused,
         next_run_at=row.next_run_at,
@@ -42,8 +42,9 @@ def task(row: TaskRow) -> TaskView:
         started_at=row.started_at,
         finished_at=row.finished_at,
         worker=row.worker,
-        result=_raw(row.result),
+        result=_raw(row.result if payloads else None),
         error=_raw(row.error),
+        hidden=UNSET if payloads else ["payload", "result"],
     )
 
 
@@ -59,8 +60,8 @@ def submitted(new: NewTask, slot: int, created_at: datetime) -> TaskRow:
     )  # fmt: skip
 
 
-def run(row: RunRow) -> RunView:
-    """An ended attempt."""
+def run(row: RunRow, *, payloads: bool = True) -> RunView:
+    """An ended attempt; without `payloads` its result is hidden."""
     return RunView(
         task_id=row.task_id,
         token=row.token,
@@ -71,7 +72,8 @@ def run(row: RunRow) -> RunView:
         started_at=row.started_at,
         finished_at=row.finished_at,
         error=_raw(row.error),
-        result=_raw(row.result),
+        result=_raw(row.result if payloads else None),
+        hidden=UNSET if payloads else ["result"],
     )
 
 

@@ -115,6 +115,8 @@ class TaskView(msgspec.Struct):
     worker: str | None
     result: Raw
     error: Raw
+    hidden: list[str] | msgspec.UnsetType = msgspec.UNSET
+    """Fields that are shown as null because the token may not see them; absent if there are none."""
 
 
 class RunView(msgspec.Struct):
@@ -130,6 +132,7 @@ class RunView(msgspec.Struct):
     finished_at: datetime | None
     error: Raw
     result: Raw
+    hidden: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class TaskPage(msgspec.Struct):

@@ -44,6 +44,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     worker: str | None = None
     result: Any = None
     error: Any = None
+    hidden: tuple[str, ...] = ()
+    """Fields that are None because the token may not see them."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,3 +63,5 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     error: Any = None
     result: Any = None
+    hidden: tuple[str, ...] = ()
+    """Fields that are None because the token may not see them."""

@@ -1,14 +1,18 @@
-"""Who may do what: tokens and roles."""
+"""Who may do what: tokens and roles, what each sees, and how often it may ask."""
 
 import gzip
 import hashlib
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 from node_rig import RunningNode, running_node
+from waiting import wait_for
 
+from duly.nodes.api.access import FAILURES_MAX, ROUTES
 from duly.nodes.setting_values import Role
 from duly.nodes.settings import Token
+from duly.wheel.durations import from_us
 
 FAR = "2040-01-01T00:00:00Z"
 
@@ -17,10 +21,17 @@ def _token(role: Role, secret: str) -> Token:
     return Token(role, role, hashlib.sha256(secret.encode()).hexdigest())
 
 
+def _showing(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
 @pytest.fixture
 async def guarded(fresh_database: str, redis_url: str) -> AsyncIterator[RunningNode]:
     """A node that asks for a token; its client has the one for `submit`."""
-    tokens = (_token("read", "r-secret"), _token("submit", "s-secret"), _token("admin", "é-secret"))
+    tokens = (
+        _token("read", "r-secret"), _token("payload-view", "p-secret"),
+        _token("submit", "s-secret"), _token("admin", "é-secret"),
+    )  # fmt: skip
     async with running_node(fresh_database, redis_url, tokens=tokens, token="s-secret") as running:
         yield running
 
@@ -74,3 +85,98 @@ async def test_c49_a_compressed_body_is_not_unfolded_for_a_stranger(guarded: Run
     headers = {"Authorization": "Bearer wrong", "Content-Encoding": "gzip"}
     answer = await guarded.call("POST", "/v1/tasks", gzip.compress(b" " * (1 << 24)), headers)
     assert answer.status == 401
+
+
+async def test_payloads_and_results_are_for_those_who_may_see_them(guarded: RunningNode) -> None:
+    task = await guarded.running_task("a", payload={"word": "hush"})
+    done = {"token": task.version, "outcome": "completed", "result": {"answer": "hush"}}
+    assert (await guarded.call("POST", f"/v1/tasks/{task.id}/report", done)).status == 200
+    paths = {path: path.replace("{id}", str(task.id)) for method, path in ROUTES if method == "GET"}
+    for secret, sees in (("r", False), ("p", True), ("s", True), ("é", True)):
+        answers = {
+            route: await guarded.call("GET", path, None, _showing(f"{secret}-secret"))
+            for route, path in paths.items()
+        }
+        assert {answer.status for answer in answers.values()} == {200}
+        for answer in answers.values():
+            assert sees or "hush" not in str(answer.body)
+        one, (listed,) = answers["/v1/tasks/{id}"].body, answers["/v1/tasks"].body["items"]
+        (run,) = answers["/v1/tasks/{id}/runs"].body["items"]
+        assert one == listed
+        assert one["payload"] == ({"word": "hush"} if sees else None)
+        assert one["result"] == run["result"] == ({"answer": "hush"} if sees else None)
+        assert one.get("hidden") == (None if sees else ["payload", "result"])
+        assert run.get("hidden") == (None if sees else ["result"])
+
+
+async def test_readiness_tells_a_stranger_no_details(guarded: RunningNode) -> None:
+    for shown in ("", "Bearer wrong"):
+        answer = await guarded.call("GET", "/readyz", None, {"Authorization": shown})
+        assert answer.body["node"] is None
+        for part in answer.body["parts"].values():
+            assert part == {"ok": True, "detail": None, "failing": {}}
+    answer = await guarded.call("GET", "/readyz", None, _showing("r-secret"))
+    assert answer.body["node"] == guarded.context.node_id
+    assert answer.body["parts"]["slots"]["detail"] == "owns 256"
+
+
+async def test_an_expired_token_is_refused(fresh_database: str, redis_url: str) -> None:
+    async with running_node(fresh_database, redis_url) as node:
+        now = from_us(node.context.clock.now_us())
+    old, new = (
+        Token("a", "admin", _token("admin", secret).sha256, now + timedelta(days=days))
+        for secret, days in (("old", -1), ("new", 1))
+    )
+    async with running_node(fresh_database, redis_url, tokens=(old, new), token="new") as node:
+        await node.client.submit("a", run_at=FAR)
+        answer = await node.call("GET", "/v1/tasks", None, _showing("old"))
+        assert (answer.status, answer.body["detail"]) == (401, "the token has expired")
+
+
+async def test_wrong_tokens_are_soon_not_looked_at(guarded: RunningNode) -> None:
+    await guarded.client.submit("a", run_at=FAR)
+    counts = {401: 0, 429: 0}
+    while not counts[429]:
+        answer = await guarded.call("GET", "/v1/tasks", None, _showing("guess"))
+        counts[answer.status] += 1
+        assert counts[401] < FAILURES_MAX * 10
+    assert counts[401] >= FAILURES_MAX
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert 1 <= int(answer.headers["Retry-After"]) <= 2
+    await guarded.client.submit("a", run_at=FAR)  # it was right from here before
+
+
+async def test_a_token_may_be_held_to_a_rate(fresh_database: str, redis_url: str) -> None:
+    tokens = (_token("submit", "fast"), _token("read", "other"))
+    async with running_node(
+        fresh_database, redis_url, tokens=tokens, token="fast", token_rate=1.0, token_burst=5
+    ) as node:
+        counts = {200: 0, 429: 0}
+        while not counts[429]:
+            answer = await node.call("GET", "/v1/tasks")
+            counts[answer.status] += 1
+            assert counts[200] < 100
+        assert counts[200] >= 5
+        assert answer.headers["Retry-After"] == "1"
+        assert (await node.call("GET", "/v1/tasks", None, _showing("other"))).status == 200
+        assert (await node.call("GET", "/readyz")).status == 200  # open routes are not counted
+
+        async def let_in_again() -> bool:
+            return (await node.call("GET", "/v1/tasks")).status == 200
+
+        await wait_for(let_in_again, 30, "the bucket has filled up a little")
+
+
+async def test_every_answer_has_security_headers(guarded: RunningNode) -> None:
+    for path, status in (
+        ("/healthz", 200), ("/v1/tasks", 200), ("/metrics", 200), ("/nope", 404), ("/v1/tasks/x", 422),
+    ):  # fmt: skip
+        answer = await guarded.call("GET", path)
+        assert answer.status == status
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["Server"] == "duly"
+    answer = await guarded.call("GET", "/v1/tasks", None, _showing("wrong"))
+    assert (answer.status, answer.headers["X-Frame-Options"]) == (401, "DENY")

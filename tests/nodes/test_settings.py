@@ -3,6 +3,7 @@
 import hashlib
 import re
 import socket
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ OTHER_HASH = hashlib.sha256(b"other").hexdigest()
 # setting, right values, wrong values
 NUMBERS = [
     ("port", ["0", "65535"], ["-1", "65536", "80.5", "http", "tcp://10.0.0.1:80"]),
+    ("token_rate", ["0", "0.5", "1000000"], ["-1", "1000001", "nan"]),
+    ("token_burst", ["1", "1000000"], ["0", "1.5", "1000001"]),
     ("lease_ttl_s", ["4", "60"], ["0.9", "60.1", "nan", "4s"]),
     ("lease_renew_s", ["0.05", "1"], ["0", "0.01", "16"]),
     ("horizon_s", ["5", "3600"], ["4.9", "3601", "inf"]),
@@ -101,6 +104,20 @@ TEXTS = [
         "tokens",
         [f"ann:read:{HASH},ann:read:{OTHER_HASH}"],
         [f"ann:read:{HASH},bo:admin:{HASH}", f"ann:read:{hashlib.sha256(b'').hexdigest()}"],
+    ),
+    (
+        "tokens",
+        [
+            f"ann:payload-view:{HASH}:2027-01-31T00:00Z",
+            f"ann:read:{HASH}:2027-01-31T00:00:30.5+01:00,bo:submit:{OTHER_HASH}",
+        ],
+        [
+            f"ann:read:{HASH}:",
+            f"ann:read:{HASH}:2027-01-31",
+            f"ann:read:{HASH}:2027-01-31T00:00",
+            f"ann:read:{HASH}:2027-02-31T00:00Z",
+            f"ann:read+payload:{HASH}",
+        ],
     ),
     ("log_level", ["debug", "info", "warning", "error"], ["INFO", "trace"]),
     ("log_format", ["text", "json"], ["yaml"]),
@@ -250,6 +267,14 @@ def test_tokens_are_parsed() -> None:
     text = f" ann:read:{HASH.upper()} , bo:admin:{OTHER_HASH}"
     expected = (Token("ann", "read", HASH), Token("bo", "admin", OTHER_HASH))
     assert load({"tokens": text}, {}, None).tokens == expected
+
+
+def test_a_token_may_have_an_expiry() -> None:
+    for text in ("2027-01-31T00:30+01:00", "2027-01-30T23:30:00Z"):
+        (token,) = load({"tokens": f"ann:read:{HASH}:{text}"}, {}, None).tokens
+        assert token == Token("ann", "read", HASH, datetime(2027, 1, 30, 23, 30, tzinfo=UTC))
+        shown = load({"tokens": f"ann:read:{HASH}:{text}"}, {}, None).redacted()["tokens"]
+        assert shown == ["ann:read:2027-01-30T23:30:00+00:00"]
 
 
 def test_settings_cannot_be_changed() -> None:

@@ -12,14 +12,15 @@ from duly.actors.context import Context
 from duly.nodes.api import wire
 from duly.nodes.api.app import build_app
 from duly.nodes.api.openapi import document
+from duly.nodes.settings import Settings
 
 
 def _routes() -> set[tuple[str, str]]:
     # Making the application asks nothing of the context but its parts.
     class Parts:
-        api_db = None
+        api_db = clock = None
 
-    app = build_app(cast("Context", Parts()), payload_limit=1000, batch_limit=10, tokens=())
+    app = build_app(cast("Context", Parts()), Settings())
     return {
         (route.method.lower(), route.resource.canonical)
         for route in app.router.routes()

@@ -1,0 +1,206 @@
+"""Who may do what. One table says which role each route needs; a route that is not in it is not served.
+
+A request shows its token as `Authorization: Bearer`. Only hashes are known here; they are compared in
+constant time, all of them. Too many wrong tokens from one address are answered 429 unseen, but for
+tokens that were right from that address before: behind a proxy one guesser locks nobody out.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import Final, NamedTuple, get_args
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from duly.nodes.api.problems import Problem
+from duly.nodes.api.throttle import KEYS_MAX, Buckets
+from duly.nodes.settings import Role, Token
+from duly.wheel.clock import Clock
+from duly.wheel.durations import to_us
+
+log = logging.getLogger("duly.api")
+
+ROUTES: Final[Mapping[tuple[str, str], Role | None]] = {
+    ("GET", "/healthz"): None,
+    ("GET", "/readyz"): None,
+    ("GET", "/metrics"): "read",
+    ("GET", "/openapi.json"): "read",
+    ("GET", "/v1/tasks"): "read",
+    ("GET", "/v1/tasks/{id}"): "read",
+    ("GET", "/v1/tasks/{id}/runs"): "read",
+    ("POST", "/v1/tasks"): "submit",
+    ("POST", "/v1/tasks/batch"): "submit",
+    ("PATCH", "/v1/tasks/{id}"): "submit",
+    ("POST", "/v1/tasks/{id}/cancel"): "submit",
+    ("POST", "/v1/tasks/{id}/retry"): "submit",
+    ("POST", "/v1/tasks/{id}/start"): "submit",
+    ("POST", "/v1/tasks/{id}/report"): "submit",
+    ("POST", "/v1/reports"): "submit",
+}
+"""The role that each route needs; None is open to everybody."""
+
+FAILURES_MAX: Final = 30
+"""Wrong tokens that one address may send at once."""
+
+FAILURES_PER_S: Final = 0.5
+"""How many more it may send after that."""
+
+_RANKS: Final[Mapping[Role, int]] = {role: rank for rank, role in enumerate(get_args(Role))}
+
+
+class Caller(NamedTuple):
+    """Who sent a request: the name and role of its token."""
+
+    name: str | None
+    role: Role | None
+    """None: a stranger, who sees what is open to everybody."""
+
+    def may(self, needed: Role) -> bool:
+        """Whether this is the role `needed` or one above it."""
+        return self.role is not None and _RANKS[self.role] >= _RANKS[needed]
+
+
+_ANYBODY: Final = Caller(None, "admin")
+"""Whoever comes to a node without tokens, which only its own machine can reach."""
+
+_STRANGER: Final = Caller(None, None)
+
+
+_caller: Final[ContextVar[Caller]] = ContextVar("caller")  # each request has a context of its own
+
+
+def caller() -> Caller:
+    """Who sent the request that is being answered."""
+    return _caller.get()
+
+
+def check_routes(app: web.Application) -> None:
+    """Raise LookupError for a route that has no line in `ROUTES`."""
+    for route in app.router.routes():
+        if route.resource is None or (route.method, route.resource.canonical) not in ROUTES:
+            raise LookupError(f"no role is set for {route}")
+
+
+class Access:
+    """Lets requests in, or not. Without tokens (so on loopback only) everybody is let in."""
+
+    def __init__(self, tokens: Sequence[Token], rate: float, burst: int, clock: Clock) -> None:
+        """`rate`, `burst`: requests a second, and at once, that each token may send; 0: any."""
+        self._tokens = [(token.sha256.encode(), token) for token in tokens]
+        self._clock = clock
+        self._rates = Buckets(rate, burst) if rate else None
+        self._failures = Buckets(FAILURES_PER_S, FAILURES_MAX)
+        self._welcome: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Raises `Problem` 401, 403 or 429 before the handler has seen anything."""
+        if not self._tokens:
+            _caller.set(_ANYBODY)
+            return await handler(request)
+        shown, remote = request.headers.get("Authorization"), request.remote or ""
+        needed = _needed(request)
+        _caller.set(
+            self.visitor(shown, remote) if needed is None else self.admit(shown, remote, needed)
+        )
+        return await handler(request)
+
+    def admit(self, shown: str | None, remote: str, needed: Role) -> Caller:
+        """Who shows this `Authorization` from this address. Raises `Problem` 401, 403 or 429."""
+        token = self._identify(shown, remote)
+        if self._rates is not None:
+            self._hold_rate(self._rates, token)
+        who = Caller(token.name, token.role)
+        if not who.may(needed):
+            detail = f"this needs the role {needed}; the token has {token.role}"
+            raise Problem(403, "Forbidden", detail)
+        return who
+
+    def visitor(self, shown: str | None, remote: str) -> Caller:
+        """Who comes to an open route: a stranger, unless the token is right."""
+        if shown is None:
+            return _STRANGER
+        try:
+            token = self._identify(shown, remote)
+        except Problem:
+            return _STRANGER
+        return Caller(token.name, token.role)
+
+    def _identify(self, shown: str | None, remote: str) -> Token:
+        scheme, _, secret = (shown or "").partition(" ")
+        secret = secret.strip()
+        if scheme.lower() != "bearer" or not secret:
+            raise _unauthorized("send Authorization: Bearer with a token")
+        # Bytes that are not UTF-8 come as surrogates, and go back to what they were.
+        digest = hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest().encode()
+        now_s = self._clock.monotonic()
+        wait_s = self._failures.wait_s(_address(remote), now_s) if len(self._failures) else 0.0
+        found = None
+        for known, token in self._tokens:  # all of them, so that the time taken tells nothing
+            may_be = not wait_s or (remote, token.sha256) in self._welcome
+            if hmac.compare_digest(digest, known) and may_be:
+                found = token
+        if found is None:
+            raise self._refused(remote, wait_s, now_s)
+        if found.expires_at is not None and self._clock.now_us() >= to_us(found.expires_at):
+            raise _unauthorized("the token has expired")
+        self._remember(remote, found)
+        return found
+
+    def _refused(self, remote: str, wait_s: float, now_s: float) -> Problem:
+        if wait_s:
+            return _too_many("wrong tokens from this address", wait_s)
+        address = _address(remote)
+        self._failures.take(address, now_s)
+        if self._failures.wait_s(address, now_s):
+            log.warning("too many wrong tokens from %s: it has to wait", address)
+        return _unauthorized("the token is not known")
+
+    def _remember(self, remote: str, token: Token) -> None:
+        pair = (remote, token.sha256)
+        if pair not in self._welcome:
+            self._welcome[pair] = None
+            if len(self._welcome) > KEYS_MAX:
+                self._welcome.popitem(last=False)
+
+    def _hold_rate(self, rates: Buckets, token: Token) -> None:
+        now_s = self._clock.monotonic()
+        if wait_s := rates.wait_s(token.sha256, now_s):
+            raise _too_many("requests with this token", wait_s)
+        rates.take(token.sha256, now_s)
+
+
+def _needed(request: web.Request) -> Role | None:
+    resource = request.match_info.route.resource
+    if resource is None:  # no such path, or not with this method
+        return "read"  # who has no token is not told which there are
+    return ROUTES[request.method, resource.canonical]
+
+
+def _address(remote: str) -> str:
+    """Whom to hold back: an IPv4 address, or an IPv6 network of the size that one customer has."""
+    try:
+        address = ipaddress.ip_address(remote.partition("%")[0])
+    except ValueError:
+        return remote
+    if address.version == 4:
+        return remote
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+def _unauthorized(detail: str) -> Problem:
+    headers = {"WWW-Authenticate": 'Bearer realm="duly"'}
+    return Problem(401, "Unauthorized", detail, headers=headers)
+
+
+def _too_many(what: str, wait_s: float) -> Problem:
+    headers = {"Retry-After": str(math.ceil(wait_s))}
+    return Problem(429, "Too many requests", f"too many {what}", headers=headers)

@@ -1,0 +1,132 @@
+"""The table of roles, and whom wrong tokens hold back."""
+
+import hashlib
+from typing import cast, get_args
+
+import pytest
+from aiohttp import web
+
+from duly.actors.context import Context
+from duly.nodes.api import access
+from duly.nodes.api.access import ROUTES, Access, Caller
+from duly.nodes.api.app import build_app
+from duly.nodes.api.problems import Problem
+from duly.nodes.settings import Role, Settings, Token
+
+
+class FakeClock:
+    """Both clocks of a node, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def now_us(self) -> int:
+        return round(self.now_s * 1e6)
+
+
+class Parts:
+    """What making the application asks of a context."""
+
+    api_db = clock = None
+
+
+def test_the_table_names_each_route_and_no_other() -> None:
+    app = build_app(cast("Context", Parts()), Settings())
+    routes = {
+        (route.method, route.resource.canonical)
+        for route in app.router.routes()
+        if route.resource is not None
+    }
+    assert routes == ROUTES.keys()
+
+
+def test_only_health_is_open_and_no_change_is_for_readers() -> None:
+    assert {path for (_, path), role in ROUTES.items() if role is None} == {"/healthz", "/readyz"}
+    for (method, path), role in ROUTES.items():
+        assert method == "GET" or role in ("submit", "admin"), path
+
+
+def test_a_route_without_a_role_is_not_served() -> None:
+    async def handler(_: web.Request) -> web.Response:
+        raise AssertionError
+
+    app = web.Application()
+    app.router.add_get("/v1/tasks", handler, allow_head=False)
+    access.check_routes(app)
+    app.router.add_post("/v1/new", handler)
+    with pytest.raises(LookupError, match="/v1/new"):
+        access.check_routes(app)
+
+
+def test_each_role_may_do_what_those_before_it_may() -> None:
+    roles: tuple[Role, ...] = get_args(Role)
+    assert roles == ("read", "payload-view", "submit", "admin")
+    callers = [Caller("x", role) for role in roles]
+    for rank, who in enumerate(callers):
+        assert [needed for needed in roles if who.may(needed)] == list(roles[: rank + 1])
+    assert not any(Caller(None, None).may(needed) for needed in roles)
+
+
+class Door:
+    """Asks `Access` as the application does, from any address."""
+
+    def __init__(self, *secrets: str) -> None:
+        self.clock = FakeClock()
+        tokens = [Token(s, "read", hashlib.sha256(s.encode()).hexdigest()) for s in secrets]
+        self._access = Access(tokens, 0.0, 1, self.clock)
+
+    def knock(self, secret: str, address: str) -> int:
+        """The status that the request gets; 200 if it is let in."""
+        try:
+            self._access.admit(f"Bearer {secret}", address, "read")
+        except Problem as problem:
+            return problem.status
+        return 200
+
+    def guess_until_held(self, address: str) -> int:
+        """How many wrong tokens are looked at."""
+        for count in range(100):
+            if self.knock(f"wrong {count}", address) == 429:
+                return count
+        raise AssertionError("never held back")
+
+
+def test_wrong_tokens_hold_back_their_address_alone() -> None:
+    door = Door("right")
+    assert door.guess_until_held("10.0.0.1") == access.FAILURES_MAX
+    assert door.knock("right", "10.0.0.1") == 429  # not looked at: a guesser learns nothing
+    assert door.knock("right", "10.0.0.2") == 200
+    door.clock.now_s += 1 / access.FAILURES_PER_S
+    assert door.knock("wrong", "10.0.0.1") == 401
+    assert door.knock("wrong", "10.0.0.1") == 429
+
+
+def test_a_token_that_was_right_there_before_is_let_in_still() -> None:
+    door = Door("one", "two")
+    assert door.knock("one", "10.0.0.9") == 200
+    door.guess_until_held("10.0.0.9")
+    assert door.knock("one", "10.0.0.9") == 200
+    assert door.knock("two", "10.0.0.9") == 429
+
+
+def test_an_ipv6_network_counts_as_one_address() -> None:
+    door = Door("right")
+    door.guess_until_held("2001:db8:1:2::1")
+    assert door.knock("wrong", "2001:db8:1:2:ffff::5") == 429
+    assert door.knock("wrong", "2001:db8:1:3::1") == 401
+    door.guess_until_held("::ffff:10.0.0.7")
+    assert door.knock("wrong", "10.0.0.7") == 429
+    assert door.knock("wrong", "::ffff:10.0.0.8") == 401
+
+
+def test_the_log_tells_once_who_is_held_back(caplog: pytest.LogCaptureFixture) -> None:
+    door = Door("right")
+    door.guess_until_held("10.0.0.1")
+    for _ in range(5):
+        door.knock("wrong", "10.0.0.1")
+    assert [r.getMessage() for r in caplog.records] == [
+        "too many wrong tokens from 10.0.0.1: it has to wait"
+    ]
