@@ -14,7 +14,7 @@ LOW = 2_500
 
 _KEPT = 9_000  # of a full queue, when better rows come: so that not each of them costs a sort
 
-_Rank = tuple[int, datetime]
+_Rank = tuple[int, datetime]  # the lowest is the best: priority 9 first
 
 
 class ReadyQueue:
@@ -56,9 +56,9 @@ class ReadyQueue:
         """Remove and return the best rows, best first."""
         taken: list[DueRow] = []
         while self._heap and len(taken) < limit:
-            priority, due, task_id = heapq.heappop(self._heap)
+            worth, due, task_id = heapq.heappop(self._heap)
             row = self._rows.get(task_id)
-            if row is not None and _rank(row) == (priority, due):
+            if row is not None and _rank(row) == (worth, due):
                 taken.append(self._rows.pop(task_id))
         if not self._rows:
             self._rebuild([])
@@ -81,10 +81,10 @@ class ReadyQueue:
     def _rebuild(self, rows: list[DueRow]) -> None:
         """Hold these rows, which are in order, and nothing else."""
         self._rows = {row.id: row for row in rows}
-        self._heap = [(row.priority, row.next_run_at, row.id) for row in rows]
+        self._heap = [(*_rank(row), row.id) for row in rows]
         heapq.heapify(self._heap)  # in order but for ties
         self._worst = _rank(rows[-1]) if rows else None
 
 
 def _rank(row: DueRow) -> _Rank:
-    return row.priority, row.next_run_at
+    return -row.priority, row.next_run_at

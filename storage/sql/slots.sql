@@ -59,7 +59,7 @@ cross join lateral (
 select id, slot, next_run_at, version, priority, queue from tasks
 where slot = any($1::smallint[]) and status = 'pending' and not paused
   and queue = $2 and next_run_at <= $3
-order by priority, next_run_at limit $4;
+order by priority desc, next_run_at limit $4;
 
 -- name: running_since
 -- Running tasks of these slots that were claimed before $2: the reaper's suspects. ($4, $5) is the

@@ -47,7 +47,7 @@ async def test_priority_then_due_time_while_the_window_is_full() -> None:
         for number in range(1, 7):
             firing.streams.consume("q", 100)
             await published(firing, 100 + 100 * number)
-    best_first = sorted(rows, key=lambda row: (row.priority, row.next_run_at))
+    best_first = sorted(rows, key=lambda row: (-row.priority, row.next_run_at))
     # Within one batch the claim may answer in any order.
     for begin in range(0, 600, 100):
         batch = firing.streams.ids[100 + begin : 200 + begin]

@@ -60,7 +60,7 @@ async def test_c51_a_herd_at_one_instant_starves_nobody(
         due = datetime.now(UTC) + timedelta(seconds=3)
         herd = await submit(node, HERD, queue="herd", run_at=due.isoformat())
         after = (due + timedelta(seconds=1)).isoformat()
-        later = await submit(node, LATER, queue="herd", run_at=after, priority=4)
+        later = await submit(node, LATER, queue="herd", run_at=after, priority=6)
         other = await submit(node, LATER, queue="lost", run_at=after)
         assert datetime.now(UTC) < due, "too slow a machine: submitted too late"
         total = HERD + 2 * LATER

@@ -176,24 +176,24 @@ async def test_a_task_that_was_due_long_ago_is_found_behind_a_backlog() -> None:
 async def test_more_due_than_fits_is_brought_by_priority() -> None:
     """The best come first although they were due last and nothing but the store knew of them."""
     firing = Firing(Options(window_floor=500))
-    worst = [due_row(-3600 + number / 100, priority=9) for number in range(FULL + 4000)]
-    later = [due_row(5, priority=3) for _ in range(1000)]
+    worst = [due_row(-3600 + number / 100, priority=1) for number in range(FULL + 4000)]
+    later = [due_row(5, priority=7) for _ in range(1000)]
     firing.database.put(*worst, *later)
     async with firing.running():
         await published(firing, 500)
         await anyio.sleep(8)
         assert len(firing.streams.published) == 500
-        firing.database.put(*[due_row(7, priority=0) for _ in range(1000)])
+        firing.database.put(*[due_row(7, priority=9) for _ in range(1000)])
         while len(firing.streams.published) < len(firing.database.rows):
             await anyio.sleep(0.02)
             firing.streams.consume("q", 400)
     order = [firing.database.rows[task_id].priority for task_id in firing.streams.ids]
     assert len(order) == len(set(firing.streams.ids)) == FULL + 6000
     assert firing.streams.most_undelivered["q"] <= 500
-    assert order.index(3) < 1000
+    assert order.index(7) < 1000
     # What the store alone knew (7 s: no wake) comes with the next refill at the latest.
-    assert max(place for place, one in enumerate(order) if one < 9) < FULL + 2000
-    low = [task_id for task_id, one in zip(firing.streams.ids, order, strict=True) if one == 9]
+    assert max(place for place, one in enumerate(order) if one > 1) < FULL + 2000
+    low = [task_id for task_id, one in zip(firing.streams.ids, order, strict=True) if one == 1]
     places = {row.id: number for number, row in enumerate(worst)}
     jumps = [places[two] - places[one] for one, two in itertools.pairwise(low)]
     assert min(jumps) > -1000

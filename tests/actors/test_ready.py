@@ -18,7 +18,7 @@ def filled(count: int, priority: int = 5) -> ReadyQueue:
 
 
 def rank(row: DueRow) -> tuple[int, datetime]:
-    return row.priority, row.next_run_at
+    return -row.priority, row.next_run_at
 
 
 def test_takes_by_priority_then_due_time() -> None:
@@ -35,8 +35,8 @@ def test_a_row_is_held_once_and_a_newer_version_replaces_it() -> None:
     queue = ReadyQueue()
     queue.add(due_row(5, number=1, priority=5, version=1))
     queue.add(due_row(5, number=1, priority=5, version=1))
-    queue.add(due_row(9, number=2, priority=3))
-    queue.add(due_row(7, number=1, priority=0, version=2))
+    queue.add(due_row(9, number=2, priority=7))
+    queue.add(due_row(7, number=1, priority=9, version=2))
     queue.add(due_row(5, number=1, priority=5, version=1))
     assert [(row.id.int, row.version) for row in queue.take(10)] == [(1, 2), (2, 0)]
 
@@ -47,7 +47,7 @@ def test_what_does_not_fit_is_turned_away_unless_it_is_better() -> None:
     queue.add(due_row(FULL + 1))
     assert queue.saturated
     assert len(queue) == FULL
-    best = due_row(FULL + 1, priority=0)
+    best = due_row(FULL + 1, priority=9)
     queue.add(best)
     assert len(queue) < FULL
     assert queue.take(1) == [best]
@@ -57,13 +57,13 @@ def test_a_full_queue_costs_little_whatever_comes() -> None:
     """Ten thousand worse rows, then ten thousand better ones: no sort for each."""
     queue = filled(FULL)
     worse = [due_row(FULL + number) for number in range(10_000)]
-    better = [due_row(number, priority=number % 5) for number in range(10_000)]
+    better = [due_row(number, priority=9 - number % 5) for number in range(10_000)]
     began = time.process_time()
     for row in worse + better:
         queue.add(row)
     assert time.process_time() - began < 2.0
     assert len(queue) <= FULL
-    assert [row.priority for row in queue.take(2000)] == [0] * 2000
+    assert [row.priority for row in queue.take(2000)] == [9] * 2000
 
 
 def test_hungry_when_little_is_left_until_all_was_read() -> None:

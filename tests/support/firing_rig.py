@@ -158,7 +158,7 @@ class FakeDatabase:
             for row in self._pending()
             if row.slot in slots and row.queue == queue and row.next_run_at <= now
         ]
-        found.sort(key=lambda row: (row.priority, row.next_run_at))
+        found.sort(key=lambda row: (-row.priority, row.next_run_at))
         return self._read(found[:limit])
 
     def _read(self, rows: list[DueRow]) -> list[Record]:
