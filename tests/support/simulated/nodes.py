@@ -85,6 +85,12 @@ class Node:
         """Whether the process runs (it may be paused)."""
         return not self.killed and not self.task.done()
 
+    @property
+    def error(self) -> BaseException | None:
+        """What its process ended with, other than a kill."""
+        ended = self.task.done() and not self.killed and not self.task.cancelled()
+        return self.task.exception() if ended else None
+
     def kill(self) -> None:
         """As kill -9: nothing that it still does reaches anybody; its mailboxes are gone."""
         self.killed = True
