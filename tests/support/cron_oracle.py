@@ -149,48 +149,78 @@ def parse(expression: str) -> Spec:
     )  # fmt: skip
 
 
-@cache
-def rows(zone_name: str, start: datetime, end: datetime) -> list[tuple[int, int]]:
-    """Every minute from two days before `start` to `end`: (UTC minute, minute on the wall)."""
-    zone = package_zone(zone_name)
-    found = []
-    first = int((start - timedelta(days=2)).timestamp()) // 60
-    for minute in range(first, int(end.timestamp()) // 60 + 1):
-        offset = datetime.fromtimestamp(minute * 60, UTC).astimezone(zone).utcoffset()
-        assert offset is not None
-        assert offset.total_seconds() % 60 == 0, "use a modern date"
-        found.append((minute, minute + int(offset.total_seconds()) // 60))
-    return found
+def _walk(zone: ZoneInfo, first: int, last: int) -> list[tuple[int, int]]:
+    """(UTC minute, minute on the wall) of every minute.
+
+    A quarter of an hour that begins and ends with the same offset has it throughout.
+    """
+
+    def offset(minute: int) -> int:
+        found = datetime.fromtimestamp(minute * 60, UTC).astimezone(zone).utcoffset()
+        assert found is not None
+        assert found.total_seconds() % 60 == 0, "use a modern date"
+        return int(found.total_seconds()) // 60
+
+    walk: list[tuple[int, int]] = []
+    for quarter in range(first, last + 1, 15):
+        begin, end = offset(quarter), offset(quarter + 15)
+        minutes = range(quarter, min(quarter + 15, last + 1))
+        walk += [(m, m + (begin if begin == end else offset(m))) for m in minutes]
+    return walk
+
+
+class Window:
+    """Every minute of real time from `start` to `end`, two days more before and one after."""
+
+    def __init__(self, zone_name: str, start: datetime, end: datetime) -> None:
+        self.start, self.end = start, end
+        self.rows: list[tuple[int, int, bool, bool]] = []
+        """(UTC minute, minute on the wall, was it shown before, is it the last time)."""
+        self.gaps: list[tuple[int, range]] = []
+        """(UTC minute right after a gap, the minutes that the wall clock left out)."""
+        first = int((start - timedelta(days=2)).timestamp()) // 60
+        last = int((end + timedelta(days=1)).timestamp()) // 60
+        walk = _walk(package_zone(zone_name), first, last)
+        last_shown = {wall: utc for utc, wall in walk}
+        top = walk[0][1] - 1
+        for utc, wall in walk:
+            if wall > top + 1:
+                self.gaps.append((utc, range(top + 1, wall)))
+            self.rows.append((utc, wall, wall <= top, last_shown[wall] == utc))
+            top = max(top, wall)
 
 
 def fires(
-    expression: str,
-    zone_name: str,
-    start: datetime,
-    end: datetime,
-    gap: str | None = None,
-    fold: str | None = None,
+    expression: str, window: Window, gap: str | None = None, fold: str | None = None
 ) -> list[datetime]:
-    """All instants t with start < t <= end at which it fires, ascending."""
+    """All instants t with start < t <= end of the window at which it fires, ascending."""
     spec = parse(expression)
     gap = gap or ("skip" if spec.interval else "shift")
     fold = fold or ("both" if spec.interval else "first")
-    walk = rows(zone_name, start, end)
-    last_shown = {wall: utc for utc, wall in walk}
     dates: dict[int, bool] = {}
     stamps: set[int] = set()
-    top = previous = walk[0][1]
-    for utc, wall in walk:
-        jumped = range(max(previous, top) + 1, wall)
+    for utc, jumped in window.gaps:
         if gap == "shift" and any(_matches(spec, missed, dates) for missed in jumped):
             stamps.add(utc * 60)
-        again = wall <= top and utc != walk[0][0]
-        wanted = fold == "both" or (not again if fold == "first" else last_shown[wall] == utc)
+    for utc, wall, again, last in window.rows:
+        wanted = fold == "both" or (last if fold == "second" else not again)
         if wanted and _matches(spec, wall, dates):
             stamps.update(utc * 60 + second for second in spec.seconds)
-        top, previous = max(top, wall), wall
-    low, high = start.timestamp(), end.timestamp()
+    low, high = window.start.timestamp(), window.end.timestamp()
     return [datetime.fromtimestamp(stamp, UTC) for stamp in sorted(stamps) if low < stamp <= high]
+
+
+def clock_changes(zone_name: str, first_year: int, last_year: int) -> list[datetime]:
+    """The hours after which the offset is another, from `first_year` to `last_year`."""
+    zone, hour = package_zone(zone_name), timedelta(hours=1)
+    at, end = datetime(first_year, 1, 1, tzinfo=UTC), datetime(last_year + 1, 1, 1, tzinfo=UTC)
+    found, offset = [], at.astimezone(zone).utcoffset()
+    while at < end:
+        at += hour
+        if at.astimezone(zone).utcoffset() != offset:
+            found.append(at)
+            offset = at.astimezone(zone).utcoffset()
+    return found
 
 
 def _matches(spec: Spec, wall: int, dates: dict[int, bool]) -> bool:

@@ -69,8 +69,7 @@ HAND = [
      ["2026-06-15T00:00", "2026-06-29T00:00"]),
     ("0 0 */10 * *", "UTC", "2021-02-12T00:00", "2021-03-12T00:00",
      ["2021-02-21T00:00", "2021-03-01T00:00", "2021-03-11T00:00"]),
-    ("0 9 29 2 *", "UTC", "2023-03-01T00:00", "2028-12-31T00:00",
-     ["2024-02-29T09:00", "2028-02-29T09:00"]),
+    ("0 9 29 2 *", "UTC", "2027-12-01T00:00", "2028-06-01T00:00", ["2028-02-29T09:00"]),
     # Seconds come first.
     ("*/20 0 12 * * *", "UTC", "2026-01-01T11:59:50", "2026-01-01T12:01:00",
      ["2026-01-01T12:00:00", "2026-01-01T12:00:20", "2026-01-01T12:00:40"]),
@@ -90,7 +89,7 @@ def test_instants_worked_out_by_hand(
     cron = make(expression, zone)
     assert forwards(cron, *window) == instants
     assert backwards(cron, *window) == instants
-    assert cron_oracle.fires(expression, zone, *window) == instants
+    assert cron_oracle.fires(expression, cron_oracle.Window(zone, *window)) == instants
 
 
 def test_one_range_of_one_value_is_that_value() -> None:
