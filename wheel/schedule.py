@@ -101,10 +101,11 @@ class Plan:
         self._period_us = schedule.every_us
         if schedule.every_us is not None:
             self.every = timedelta(microseconds=schedule.every_us)
-        self._cron = None
+        self.cron: Cron | None = None
+        """The expression in its zone, None for an `every` schedule."""
         if schedule.cron is not None:
             assert schedule.timezone is not None, "cron always has a zone"
-            self._cron = _compiled(schedule.cron, schedule.timezone, schedule.gap, schedule.fold)
+            self.cron = _compiled(schedule.cron, schedule.timezone, schedule.gap, schedule.fold)
         created_us = to_us(created_at)
         self._anchor_us = created_us if schedule.start_at is None else to_us(schedule.start_at)
         self._from_us = max(self._anchor_us, created_us)
@@ -138,8 +139,8 @@ class Plan:
         top_us = min(to_us(until), self._until_us)
         if top_us <= floor_us:
             return None
-        if self._cron is not None:
-            found = self._cron.until(top_us // _SECOND_US, floor_us // _SECOND_US)
+        if self.cron is not None:
+            found = self.cron.until(top_us // _SECOND_US, floor_us // _SECOND_US)
             return None if found is None else from_us(found * _SECOND_US)
         assert self._period_us is not None, "a schedule has a period or a cron expression"
         last_us = top_us - (top_us - self._anchor_us) % self._period_us
@@ -163,8 +164,8 @@ class Plan:
 
     def _at_or_after_us(self, at_us: int) -> int | None:
         at_us = max(at_us, self._from_us)
-        if self._cron is not None:
-            second = self._cron.after(-(-at_us // _SECOND_US) - 1)
+        if self.cron is not None:
+            second = self.cron.after(-(-at_us // _SECOND_US) - 1)
             next_us = None if second is None else second * _SECOND_US
         else:
             assert self._period_us is not None, "a schedule has a period or a cron expression"
@@ -184,9 +185,12 @@ def parse(body: object, now: datetime) -> Schedule:
     """
     schedule = _checked(body)
     if schedule.plan(now).first() is None:
-        if schedule.end_at is None:
-            raise ScheduleError("cron", "it can never fire: each of its times is in a skipped gap")
-        raise ScheduleError("end_at", "the schedule does not fire by then")
+        if schedule.end_at is not None:
+            raise ScheduleError("end_at", "the schedule does not fire by then")
+        kind = "every" if schedule.cron is None else "cron"
+        raise ScheduleError(
+            kind, "it can never fire: no time is left until 2999, or each falls into a skipped gap"
+        )
     return schedule
 
 

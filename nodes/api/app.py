@@ -13,6 +13,7 @@ from duly.nodes.api.health import HealthHandlers
 from duly.nodes.api.metrics import MetricsHandlers
 from duly.nodes.api.openapi import OpenApiHandlers
 from duly.nodes.api.problems import Problem, unavailable
+from duly.nodes.api.schedules import ScheduleHandlers
 from duly.nodes.api.submit import SubmitHandlers
 from duly.nodes.api.tasks import TaskHandlers
 from duly.nodes.api.workers import WorkerHandlers
@@ -42,6 +43,7 @@ def build_app(context: Context, settings: Settings) -> web.Application:
     for part in (
         SubmitHandlers(context, payload_limit, settings.batch_limit),
         TaskHandlers(context, payload_limit),
+        ScheduleHandlers(context),
         WorkerHandlers(context),
         health,
         MetricsHandlers(context, health),

@@ -10,11 +10,13 @@ from aiohttp import web
 from duly.nodes.api import wire
 from duly.nodes.api.health import Readiness
 from duly.nodes.api.problems import FieldError
+from duly.nodes.api.schedules import PARAMETERS, SchedulePreview
+from duly.wheel.preview import COUNT_MAX
 
 _TYPES = (
     wire.TaskSubmission, wire.BatchAnswer, wire.TaskPatch, wire.TaskView, wire.TaskPage,
     wire.RunPage, wire.StartBody, wire.ReportBody, wire.ReportBatch, wire.ReportAnswer,
-    Readiness, FieldError,
+    Readiness, FieldError, SchedulePreview,
 )  # fmt: skip
 
 _DESCRIBED = {
@@ -102,6 +104,9 @@ def _paths() -> dict[str, Any]:
         "/v1/reports": {
             "post": _operation("Report many outcomes", {200: _ref("ReportAnswer")}, body_errors,
                                body=_ref("ReportBatch"))},
+        "/v1/schedules/preview": {
+            "get": _operation("The next fire times of a schedule", {200: _ref("SchedulePreview")},
+                              (422,), parameters=[_parameter(name) for name in PARAMETERS])},
         "/healthz": {"get": _open("Is the process alive", {200: started})},
         "/readyz": {"get": _open("Does every part work", {200: _ref("Readiness"),
                                                           503: _ref("Readiness")})},
@@ -157,6 +162,8 @@ def _parameter(name: str, where: str = "query") -> dict[str, Any]:
         schema["format"] = "uuid"
     if name == "limit":
         schema = {"type": "integer", "minimum": 1, "maximum": 1000}
+    if name == "count":
+        schema = {"type": "integer", "minimum": 1, "maximum": COUNT_MAX}
     return {"name": name, "in": where, "required": where == "path", "schema": schema}
 
 

@@ -52,9 +52,14 @@ def known_only(request: web.Request, names: Collection[str]) -> None:
 
 def limit(request: web.Request) -> int:
     """How many items a page may have: 1 to 1000, default 50."""
-    text = request.query.get("limit", str(LIMIT))
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= LIMIT_MAX:
-        raise invalid(FieldError("limit", f"must be a number from 1 to {LIMIT_MAX}"))
+    return whole(request, "limit", LIMIT, LIMIT_MAX)
+
+
+def whole(request: web.Request, name: str, default: int, most: int) -> int:
+    """A parameter that is a number from 1 to `most`."""
+    text = request.query.get(name, str(default))
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= most:
+        raise invalid(FieldError(name, f"must be a number from 1 to {most}"))
     return int(text[:9])
 
 
@@ -74,7 +79,7 @@ def task_filter(request: web.Request) -> Filter:
         tag = msgspec.json.encode({name: value}).decode()
     return Filter(
         status, query.get("type"), query.get("queue"), tag,
-        _instant(request, "due_before"), _instant(request, "due_after"),
+        instant(request, "due_before"), instant(request, "due_after"),
     )  # fmt: skip
 
 
@@ -83,7 +88,8 @@ def _check_text(name: str, text: str) -> None:
         raise invalid(FieldError(name, "holds a character that PostgreSQL cannot store"))
 
 
-def _instant(request: web.Request, name: str) -> datetime | None:
+def instant(request: web.Request, name: str) -> datetime | None:
+    """A parameter that is a time; None if it is not given."""
     text = request.query.get(name)
     if text is None:
         return None

@@ -8,6 +8,7 @@ children  processes that up looks after
 stopping  their signals
 settings  settings as flags
 values    checked values of options
+fire_times next: when a schedule fires
 tasks     submit, get, list, cancel, retry, runs
 """
 

@@ -119,8 +119,7 @@ def _submit(client: SyncClient, args: argparse.Namespace) -> None:
         for name in ("queue", "run_at", "priority", "max_retries", "on_lost", "idempotency_key")
     }
     for name in ("delay", "timeout", "misfire_grace"):
-        value = getattr(args, name)
-        given[name] = None if value is None else _duration(value)
+        given[name] = values.duration(getattr(args, name))
     options: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     if args.tags:
         options["tags"] = dict(_tag(tag) for tag in args.tags)
@@ -129,13 +128,6 @@ def _submit(client: SyncClient, args: argparse.Namespace) -> None:
         print(task.id)
     else:
         _show(task, args)
-
-
-def _duration(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _tag(text: str) -> tuple[str, str]:

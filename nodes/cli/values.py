@@ -13,6 +13,14 @@ def count(text: str) -> int:
     return _whole(text, 1, 1_000_000)
 
 
+def duration(text: str | None) -> float | str | None:
+    """A number of seconds as such; other text is for the API to understand."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
 def _whole(text: str, low: int, high: int) -> int:
     if not text.isascii() or not text.isdigit() or not low <= int(text[:9]) <= high:
         raise ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}")

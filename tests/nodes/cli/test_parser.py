@@ -14,7 +14,7 @@ from duly.nodes.settings import Settings
 
 COMMANDS = [
     "up", "demo", "node", "worker", "migrate", "effects-sql",
-    "submit", "list", "get", "cancel", "retry", "runs",
+    "submit", "list", "get", "cancel", "retry", "runs", "next",
 ]  # fmt: skip
 
 
