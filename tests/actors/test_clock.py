@@ -49,14 +49,15 @@ async def test_it_starts_once_the_time_is_known(unset: Context, server: Server) 
     ready = anyio.Event()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ClockActor(unset).serve, ready)
-        await wait_for(lambda: unset.vitals.postgres.now, 10, "the error is shown")
+        await wait_for(lambda: unset.vitals.postgres.now, 60, "the error is shown")
         assert [one.detail for one in unset.vitals.postgres.now.values()] == ["PostgreSQL is away"]
         assert not ready.is_set()
         server.down = False
-        await wait_for(ready.is_set, 10, "it has started")
+        await wait_for(ready.is_set, 60, "it has started")
         tasks.cancel_scope.cancel()
+    before = unset.clock.now_us()
     now = to_us(await server_time(unset.db))
-    assert abs(unset.clock.now_us() - now) < 100_000
+    assert before - 1_000_000 < now < unset.clock.now_us() + 1_000_000
     assert not unset.vitals.postgres.now
 
 
@@ -64,7 +65,7 @@ async def test_it_outlives_an_outage(context: Context, server: Server) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ClockActor(context).serve, anyio.Event())
         server.down = True
-        await wait_for(lambda: context.vitals.postgres.now, 10, "the error is shown")
+        await wait_for(lambda: context.vitals.postgres.now, 60, "the error is shown")
         server.down = False
-        await wait_for(lambda: not context.vitals.postgres.now, 10, "no error is shown")
+        await wait_for(lambda: not context.vitals.postgres.now, 60, "no error is shown")
         tasks.cancel_scope.cancel()

@@ -135,7 +135,7 @@ async def test_messages_are_answered_one_by_one(context: Context) -> None:
         tasks.start_soon(Recorder(context).serve, anyio.Event())
         reports = [ended(done), ended(stale, token=99), ended(done)]
         await context.boxes.recorder.send(Outcomes(reports, reply))
-        assert await reply.wait(10) == [True, False, True]
+        assert await reply.wait(60) == [True, False, True]
         tasks.cancel_scope.cancel()
 
 
@@ -159,14 +159,14 @@ async def test_a_store_that_is_away_is_told_to_askers_and_waited_for_by_reports(
         reply: Reply[list[bool]] = Reply()
         await context.boxes.recorder.send(Outcomes([ended(asked)], reply))
         with pytest.raises(StoreUnavailableError):
-            await reply.wait(10)
+            await reply.wait(60)
         assert (await hand.sizes())[1] == 1  # it is not settled before it is recorded
         away = False
 
         async def recorded() -> bool:
             return await completed(context) == 1
 
-        await wait_for(recorded, 20, "the report is recorded")
+        await wait_for(recorded, 60, "the report is recorded")
         tasks.cancel_scope.cancel()
 
 
@@ -185,7 +185,7 @@ async def test_c33_groups_that_are_gone_are_made_anew_without_haste(
     monkeypatch.setattr(context.streams, "read_reports", counted)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Recorder(context).serve, anyio.Event())
-        await wait_for(lambda: reads > 1, 10, "it reads")
+        await wait_for(lambda: reads > 1, 60, "it reads")
         await hand.call("FLUSHDB")
 
         async def there() -> bool:
@@ -194,7 +194,7 @@ async def test_c33_groups_that_are_gone_are_made_anew_without_haste(
             groups = await hand.call("XINFO GROUPS", keys.reports(Q))
             return bool(groups)
 
-        await wait_for(there, 20, "the group is there again")  # the store knows of the queue
+        await wait_for(there, 60, "the group is there again")  # the store knows of the queue
         tasks.cancel_scope.cancel()
     assert reads < 20
 

@@ -59,7 +59,7 @@ class Bank:
         """Make the bank's database, and start the node."""
         await self.query(self._servers.database_url, "create database bank")
         node = self._processes.python("-m", "duly", "node", env=self._environment)
-        await asyncio.to_thread(node.wait_for_line, "listening on", 30)
+        await asyncio.to_thread(node.wait_for_line, "listening on")
 
     async def close(self) -> None:
         """Close the test's own connection."""
@@ -70,7 +70,7 @@ class Bank:
         child = self._processes.python(
             "-m", "duly", "worker", "bank_worker:worker", env=self._environment
         )
-        await asyncio.to_thread(child.wait_for_line, "takes tasks from", 30)
+        await asyncio.to_thread(child.wait_for_line, "takes tasks from")
         return child
 
     def transfers(self, count: int) -> Child:
@@ -115,7 +115,7 @@ class Bank:
             worker.resume()
             return False
 
-        await wait_for(holding, 30, "a worker holds attempts")
+        await wait_for(holding, LIMIT_S, "a worker holds attempts")
 
     async def lost(self, worker: Child) -> None:
         """Wait until attempts of this worker have been given up."""

@@ -29,7 +29,7 @@ def test_the_books_are_right(
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     options = start.replace(".duly", str(seeded_folder)).split()
     up = processes.python("-m", *options, "--port", "0")
-    up.wait_for_line(r"^Ready\. ", 60)
+    up.wait_for_line(r"^Ready\. ", 120)
 
     typed = second.replace(".duly", str(seeded_folder))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -117,7 +117,7 @@ async def test_a_patch_that_waited_for_a_claim_sees_it(node: RunningNode) -> Non
 
 async def _waits_for_a_lock(connection: Any) -> None:
     query = "select count(*) from pg_locks where not granted"
-    await wait_for(lambda: connection.fetchval(query), 10, "the statement waits")
+    await wait_for(lambda: connection.fetchval(query), 30, "the statement waits")
 
 
 async def test_a_patch_to_now_fires_at_once(node: RunningNode) -> None:
@@ -131,7 +131,7 @@ async def status_becomes(node: RunningNode, path: str, status: str) -> Any:
         body = (await node.call("GET", path)).body
         return body if body["status"] == status else None
 
-    return await wait_for(there, 20, f"{path} is {status}")
+    return await wait_for(there, 60, f"{path} is {status}")
 
 
 # Cancel

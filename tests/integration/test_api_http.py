@@ -42,7 +42,7 @@ async def exchange(node: RunningNode, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     try:
         writer.write(request)
-        return await asyncio.wait_for(reader.read(10_000), 10)
+        return await asyncio.wait_for(reader.read(10_000), 60)
     finally:
         writer.close()
         await writer.wait_closed()

@@ -134,7 +134,7 @@ async def test_runs_newest_first_in_pages(node: RunningNode) -> None:
 
 
 async def _running_again(node: RunningNode, task_id: Any, version: int) -> Any:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             task = await node.client.get(task_id)
             if task.status == "running" and task.version > version:

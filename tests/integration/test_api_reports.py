@@ -57,7 +57,7 @@ async def test_a_completed_report(node: RunningNode) -> None:
         "token": task.version, "outcome": "completed", "result": {"n": 73786976294838206464},
         "worker": "w1", "started": started, "finished": started + 1500,
     }  # fmt: skip
-    await wait_for(lambda: stream_length(node), 10, "the task is in the stream")
+    await wait_for(lambda: stream_length(node), 60, "the task is in the stream")
     assert (await node.call("POST", path + "/report", body)).status == 200
     ended = (await node.call("GET", path)).body
     assert (ended["status"], ended["worker"]) == ("completed", "w1")
@@ -181,7 +181,7 @@ async def test_c43_fifty_attempts_without_overflow(node: RunningNode) -> None:
             running = found["status"] == "running" and found["version"] > after
             return int(found["version"]) if running else None
 
-        token = await wait_for(claimed, 20, "the next attempt")
+        token = await wait_for(claimed, 60, "the next attempt")
     await connection.close()
     body = {"token": token, "outcome": "failed", "error": "last"}
     assert (await node.call("POST", path + "/report", body)).status == 200

@@ -20,6 +20,12 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
+def assert_counted_from(before: datetime, moment: datetime) -> None:
+    """It lies between `before` and now; the cluster's clock may differ a little from this process's."""
+    little = timedelta(seconds=1)
+    assert before - little < moment < datetime.now(UTC) + little
+
+
 async def test_the_answer_is_the_task_as_it_is_found_later(node: RunningNode) -> None:
     body = {
         "type": "email.send", "queue": "mail/fast", "payload": {"b": [1, 2.5, None, "é"]},
@@ -79,9 +85,7 @@ async def test_a_delay_counts_from_now(node: RunningNode, delay: float | str) ->
     seconds = {"PT30M": 1800, "P1DT0.5S": 86400.5}.get(str(delay), delay)
     before = datetime.now(UTC)
     task = (await node.call("POST", "/v1/tasks", {"type": "a", "delay": delay})).body
-    late = at(task["next_run_at"]) - before - timedelta(seconds=float(seconds))
-    # The cluster's clock may differ a little from this process's.
-    assert abs(late) < timedelta(seconds=2)
+    assert_counted_from(before, at(task["next_run_at"]) - timedelta(seconds=float(seconds)))
 
 
 async def test_c16_delays_beyond_31_bits_of_milliseconds_do_not_fire_early(
@@ -91,13 +95,12 @@ async def test_c16_delays_beyond_31_bits_of_milliseconds_do_not_fire_early(
         before = datetime.now(UTC)
         body = {"type": "a", "delay": delay_ms / 1000}
         task = (await node.call("POST", "/v1/tasks", body)).body
-        late = at(task["next_run_at"]) - before - timedelta(milliseconds=delay_ms)
-        assert abs(late) < timedelta(seconds=2)
+        assert_counted_from(before, at(task["next_run_at"]) - timedelta(milliseconds=delay_ms))
     last = await node.call("POST", "/v1/tasks", {"type": "a", "run_at": "2999-12-31T23:59:59Z"})
     assert last.body["next_run_at"] == "2999-12-31T23:59:59Z"
     # A task due now goes all the way; those that are not due have gone nowhere by then.
     await node.running_task("now")
-    assert node.context.vitals.wheel_entries == 0
+    await wait_for(lambda: node.context.vitals.wheel_entries == 0, 30, "the wheel is empty")
     tasks = await node.client.list(type="a")
     assert [task.status for task in tasks] == ["pending"] * 5
 
@@ -146,7 +149,7 @@ async def test_an_id_is_taken_also_if_its_task_ends_in_that_moment(node: Running
     alone = asyncio.create_task(node.call("POST", "/v1/tasks", body))
     in_batch = asyncio.create_task(node.call("POST", "/v1/tasks/batch", {"tasks": [body]}))
     waiting = "select count(*) = 2 from pg_locks where not granted"
-    await wait_for(lambda: connection.fetchval(waiting), 10, "both submissions wait")
+    await wait_for(lambda: connection.fetchval(waiting), 30, "both submissions wait")
     await ending.commit()
     await connection.close()
     assert ((await alone).status, (await in_batch).status) == (409, 409)

@@ -46,7 +46,7 @@ def test_a_task_goes_from_the_node_to_the_worker_and_back(
     worker = processes.python("-m", "duly", "worker", "adder", env=environ)
     with SyncClient(listening(node)) as client:
         task = client.submit("add", [1, 2, 3])
-        block_until(lambda: client.get(task.id).finished_at, 30, "the task is recorded")
+        block_until(lambda: client.get(task.id).finished_at, 60, "the task is recorded")
         assert client.get(task.id).result == 6
     assert worker.stop() == 0
     assert node.stop() == 0
@@ -84,4 +84,4 @@ def test_a_child_of_up_stops_when_its_standard_input_closes(environ: dict[str, s
         assert node.stderr is not None
         assert any("listening on" in line for line in node.stderr)
         node.stdin.close()
-        assert node.wait(20) == 0
+        assert node.wait(60) == 0

@@ -26,7 +26,7 @@ def up(seeded_folder: Path, processes: Processes, monkeypatch: pytest.MonkeyPatc
         "-m", "duly", "up", *folder, "--port", "0", "--worker", "tour:worker",
         env={"PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
-    child.wait_for_line(READY, 60)
+    child.wait_for_line(READY, 120)
     return child
 
 
@@ -40,7 +40,7 @@ def run(argv: list[str], up: Child) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environ = {**os.environ, "DULY_URL": url(up), "PATH": path}
     done = subprocess.run(
-        argv, env=environ, capture_output=True, text=True, timeout=60, check=False
+        argv, env=environ, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -29,7 +29,7 @@ async def shares_are(expected: int, *nodes: RunningNode) -> None:
         stored = [len(await owned(node)) for node in nodes]
         return {*stored, *(node.context.vitals.owned_slots for node in nodes)} == {expected}
 
-    await wait_for(even, 20, f"each node owns {expected} slots")
+    await wait_for(even, 60, f"each node owns {expected} slots")
 
 
 @asynccontextmanager
@@ -40,7 +40,7 @@ async def slow_request(url: str) -> AsyncIterator[None]:
     try:
         writer.write(b"POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
         writer.write(b"Expect: 100-continue\r\nContent-Length: 15\r\n\r\n")
-        assert b" 100 " in await asyncio.wait_for(reader.readline(), 20)
+        assert b" 100 " in await asyncio.wait_for(reader.readline(), 60)
         yield
     finally:
         writer.close()
@@ -79,12 +79,12 @@ async def test_tasks_fire_once_each_wherever_they_were_submitted(
             for number in range(100):
                 task = await node.client.submit("t", number, run_at=due)
                 submitted.append(str(task.id))
-        await wait_for(lambda: len(ran) >= len(submitted), 20, "all tasks ran")
+        await wait_for(lambda: len(ran) >= len(submitted), 60, "all tasks ran")
 
         async def none_left() -> bool:
             return await first.count() == 0
 
-        await wait_for(none_left, 20, "every outcome is recorded")
+        await wait_for(none_left, 60, "every outcome is recorded")
         assert sorted(ran) == sorted(submitted)
         claims = [node.context.vitals.claimed for node in (first, second)]
         assert sum(claims) == len(submitted)

@@ -129,7 +129,7 @@ async def test_starts_where_only_the_postmaster_was_killed(seeded_folder: Path) 
         await write(servers.database_url, servers.redis_url)
         idle = await asyncpg.connect(servers.database_url, timeout=10)
         os.kill(servers.postgres.process.pid, signal.SIGKILL)  # its children may still be there
-        await wait_for(lambda: not servers.postgres.alive, 10, "the postmaster's end")
+        await wait_for(lambda: not servers.postgres.alive, 60, "the postmaster's end")
         await anyio.to_thread.run_sync(servers.revive, servers.postgres)
         idle.terminate()
         assert await count(servers.database_url, servers.redis_url) == (1, 1)

@@ -44,13 +44,10 @@ async def test_c24_nothing_is_in_the_stream_before_its_time(
 ) -> None:
     far = await node.client.submit_batch([{"type": "far", "delay": 6 * 3600}] * 100)
     near = await node.client.submit_batch([{"type": "near", "delay": 1.5}] * 100)
-
-    async def in_wheel() -> bool:
-        return node.context.vitals.wheel_entries == 100
-
-    await wait_for(in_wheel, 10, "the near ones are in the wheel")
-    assert (await hand.sizes())[0] == 0
     taken = [await hand.take() for _ in range(100)]
+    for one in taken:
+        published_ms = int(one.entry_id.split(b"-")[0])
+        assert published_ms > float(one.fields["due"]) - 50  # two clocks are compared
     rows = await query(
         node.context.db,
         "select min(claimed_at - next_run_at) as early from tasks where status = 'running'",
@@ -75,10 +72,10 @@ async def test_c29_cancelled_before_it_was_read_from_the_store(
 
 
 async def test_c29_cancelled_in_the_wheel(node: RunningNode, hand: HandWorker) -> None:
-    task_id = (await node.client.submit("t", delay=0.8)).id
-    await wait_for(lambda: node.context.vitals.wheel_entries == 1, 10, "it is in the wheel")
+    task_id = (await node.client.submit("t", delay=5)).id
+    await wait_for(lambda: node.context.vitals.wheel_entries == 1, 30, "it is in the wheel")
     await node.client.cancel(task_id)
-    await next_one_is(node, hand, delay=1.2)
+    await next_one_is(node, hand, delay=5.2)
     assert await status(node, task_id) == "cancelled"
     assert await outcomes(node, task_id) == []
 
@@ -109,7 +106,7 @@ async def test_c29_cancelled_in_the_stream_unread(node: RunningNode, hand: HandW
     async def in_stream() -> bool:
         return (await hand.sizes())[0] == 1
 
-    await wait_for(in_stream, 10, "it is in the stream")
+    await wait_for(in_stream, 30, "it is in the stream")
     assert (await node.client.cancel(task_id)).status == "cancelled"
     assert (await hand.sizes())[0] == 0
     await next_one_is(node, hand)
@@ -126,7 +123,7 @@ async def test_c29_cancelled_while_a_worker_has_it(
             taken = await hand.take()
             assert await hand.may_begin(taken)
             assert (await node.client.cancel(task_id)).status == "cancelled"
-            message = await wait_for(lambda: next_message(1.0), 10, "the worker is told")
+            message = await wait_for(lambda: next_message(1.0), 30, "the worker is told")
         assert json.loads(message) == {
             "cancel": str(task_id), "token": int(taken.fields["token"]),
         }  # fmt: skip
@@ -138,7 +135,7 @@ async def test_c29_cancelled_while_a_worker_has_it(
     async def stale() -> bool:
         return node.context.vitals.stale_reports == 1
 
-    await wait_for(stale, 10, "its report is stale")
+    await wait_for(stale, 30, "its report is stale")
     assert await status(node, task_id) == "cancelled"
     assert await outcomes(node, task_id) == ["cancelled"]
 
@@ -167,7 +164,7 @@ async def test_c29_a_result_that_was_first_stays(node: RunningNode, hand: HandWo
     async def over() -> bool:
         return await status(node, task_id) == "completed"
 
-    await wait_for(over, 10, "it is completed")
+    await wait_for(over, 30, "it is completed")
     with pytest.raises(Conflict):
         await node.client.cancel(task_id)
     assert await outcomes(node, task_id) == ["completed"]

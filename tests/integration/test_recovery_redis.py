@@ -44,7 +44,7 @@ async def all_completed(node: RunningNode, count: int = TASKS) -> None:
     async def done() -> bool:
         return await node.count("finished_tasks") == count
 
-    await wait_for(done, 40, "every task has ended", poll_s=0.1)
+    await wait_for(done, 120, "every task has ended", poll_s=0.1)
     assert await node.count("tasks") == 0
     assert await node.count("runs where outcome = 'completed'") == count
     rows = await query(node.context.db, "select count(distinct task_id) as n from runs")
@@ -75,7 +75,7 @@ async def test_what_was_claimed_and_never_published_is_published_after_the_grace
         "select clock_timestamp() - claimed_at as age from tasks where id = $1", task_id,
     )  # fmt: skip
     grace = timedelta(seconds=node.settings.dispatch_grace_s)
-    assert grace < rows[0]["age"] < grace + timedelta(seconds=15)
+    assert grace < rows[0]["age"] < grace + timedelta(seconds=60)
     assert node.context.vitals.republished == 1
     await hand.report(taken)
     await all_completed(node, 1)
@@ -107,7 +107,7 @@ async def test_c33_what_redis_lost_is_restored_under_load(
         async def some_done() -> bool:
             return await node.count("finished_tasks") > TASKS // 8
 
-        await wait_for(some_done, 20, "some are done")
+        await wait_for(some_done, 60, "some are done")
         await lose(hand)
         await all_completed(node)
     duly_lines = [record for record in caplog.records if record.name.startswith("duly")]
@@ -129,7 +129,7 @@ async def test_c33_a_server_that_comes_back_without_its_data(
             async def some_done() -> bool:
                 return await node.count("finished_tasks") > TASKS // 8
 
-            await wait_for(some_done, 20, "some are done")
+            await wait_for(some_done, 60, "some are done")
             server.stop()
             server.start()
             await all_completed(node)
@@ -165,7 +165,7 @@ async def test_reports_that_a_dead_node_had_read_are_recorded(
         pending = await hand.call("XPENDING", keys.reports("q"), keys.NODES_GROUP)
         return not pending[0] and not await hand.call("XLEN", keys.reports("q"))
 
-    await wait_for(given_back, 10, "no report is left")
+    await wait_for(given_back, 30, "no report is left")
 
 
 async def test_c34_nothing_is_kept_of_what_has_ended(
@@ -194,7 +194,7 @@ async def test_c34_what_a_cancel_leaves_in_flight_is_swept(
             names = await hand.call("HKEYS", keys.inflight("default"))
             return bool(names == [str(kept).encode()])
 
-        await wait_for(swept, 20, "the cancelled one is forgotten")
+        await wait_for(swept, 60, "the cancelled one is forgotten")
         await hand.live()
         assert (await hand.take()).id == str(kept)
 

@@ -173,7 +173,7 @@ class TestTheBarrier:
             )
             return len(rows) == count
 
-        await wait_for(waiting, 10, f"{count} statements wait for a lock")
+        await wait_for(waiting, 60, f"{count} statements wait for a lock")
 
     async def test_a_take_over_leaves_a_slot_to_the_claim_that_holds_it(
         self, db: Database, row: DueRow

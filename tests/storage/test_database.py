@@ -36,6 +36,15 @@ async def works(db: Database) -> bool:
     return bool(await query(db, "select 1"))
 
 
+async def quiet(db: Database) -> None:
+    """Wait until no session is busy."""
+
+    async def none_active() -> bool:
+        return await query(db, ACTIVE) == []
+
+    await wait_for(none_active, 60, "no session is left busy")
+
+
 async def test_a_cancelled_caller_leaves_the_statement_to_end(db: Database) -> None:
     """However often, and wherever the cancel falls: nothing half done, nothing busy."""
     rows = await submit(db, 200)
@@ -50,9 +59,9 @@ async def test_a_cancelled_caller_leaves_the_statement_to_end(db: Database) -> N
         await asyncio.sleep(at % 10 * 0.0004)
         calling.cancel()
         await asyncio.wait({calling})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.gather(*(works(db) for _ in range(20)))
-    assert await query(db, ACTIVE) == []
+    await quiet(db)
     found = await statuses(db, [row.id for row in rows])
     assert set(found) <= {"pending", "running", "completed"}
     assert len(await query(db, "select from runs")) == found.count("completed")
@@ -76,23 +85,23 @@ async def test_a_cancelled_transaction_is_committed_all_the_same(db: Database) -
     async def ended_well() -> bool:
         return len(await query(db, "select from one")) == 1
 
-    await wait_for(ended_well, 10, "the row is there", ignore=(asyncpg.UndefinedTableError,))
-    assert await query(db, ACTIVE) == []
+    await wait_for(ended_well, 60, "the row is there", ignore=(asyncpg.UndefinedTableError,))
+    await quiet(db)
 
 
 async def test_a_statement_that_takes_too_long_is_ended_by_the_server(fresh_database: str) -> None:
-    async with opened(fresh_database, statement_timeout_s=0.2) as db:
+    async with opened(fresh_database, statement_timeout_s=1) as db:
         began = time.monotonic()
         with pytest.raises(StoreUnavailableError, match="statement timeout") as caught:
             await query(db, "select pg_sleep(60)")
         assert not caught.value.in_doubt  # the server says that it did nothing
         assert time.monotonic() - began < 30
-        assert await query(db, ACTIVE) == []
+        await quiet(db)
         assert await works(db)
 
 
 async def test_c39_a_pool_that_is_used_up_says_so_in_time(fresh_database: str) -> None:
-    async with opened(fresh_database, pool_size=2, acquire_timeout_s=0.3) as db:
+    async with opened(fresh_database, pool_size=2, acquire_timeout_s=2) as db:
         release, holding = asyncio.Event(), asyncio.Semaphore(0)
 
         async def hold(connection: Any) -> None:
@@ -150,7 +159,7 @@ async def test_a_stalled_transaction_is_trouble_of_the_server(fresh_database: st
         async def stall(connection: Any) -> None:
             async with connection.transaction():
                 await connection.execute("set local idle_in_transaction_session_timeout = 50")
-                await asyncio.sleep(0.5)
+                await wait_for(connection.is_closed, 60, "the server has ended it")
                 await connection.execute("select 1")
 
         with pytest.raises(StoreUnavailableError):
@@ -198,7 +207,7 @@ class TestOwnServer:
         return servers
 
     async def test_c41_a_server_that_does_not_answer(self, servers: EmbeddedServers) -> None:
-        async with opened(servers.database_url, statement_timeout_s=0.3, pool_size=3) as db:
+        async with opened(servers.database_url, statement_timeout_s=1, pool_size=3) as db:
             await asyncio.gather(*(works(db) for _ in range(3)))
             servers.postgres.pause()
             began = time.monotonic()
@@ -206,15 +215,11 @@ class TestOwnServer:
             took_s = time.monotonic() - began
             servers.postgres.resume()
             assert {type(answer) for answer in answers} == {StoreUnavailableError}
-            assert took_s < 12
+            assert took_s < 30
             await wait_for(
-                lambda: works(db), 10, "it answers again", ignore=(StoreUnavailableError,)
+                lambda: works(db), 60, "it answers again", ignore=(StoreUnavailableError,)
             )
-
-            async def quiet() -> bool:
-                return await query(db, ACTIVE) == []
-
-            await wait_for(quiet, 10, "no session is left busy")
+            await quiet(db)
 
     async def test_a_server_that_was_killed_and_came_back(self, servers: EmbeddedServers) -> None:
         async with opened(servers.database_url) as db:
@@ -231,7 +236,7 @@ class TestOwnServer:
             async def all_running() -> bool:
                 return await statuses(db, ids) == ["running"] * 3
 
-            await wait_for(all_running, 10, "it is back", ignore=(StoreUnavailableError,))
+            await wait_for(all_running, 60, "it is back", ignore=(StoreUnavailableError,))
             assert len(await claims.complete(db, [ended(t) for t in some], some[0].occurrence)) == 3
 
     async def test_c38_a_writer_that_became_read_only(self, servers: EmbeddedServers) -> None:
@@ -289,10 +294,13 @@ class TestOwnServer:
 
 
 async def sessions(url: str) -> set[int]:
-    """Process ids of the sessions that pools have at the server."""
+    """Process ids of the sessions that pools have in this database."""
     connection = await asyncpg.connect(url, timeout=30)
     try:
-        found = "select pid from pg_stat_activity where application_name = 'duly'"
+        found = (
+            "select pid from pg_stat_activity where application_name = 'duly'"
+            " and datname = current_database()"
+        )
         return {row["pid"] for row in await connection.fetch(found)}
     finally:
         await connection.close()
@@ -352,7 +360,7 @@ class TestLostAnswers:
             proxy_was_used = asyncio.get_running_loop().time()
             with pytest.raises(StoreUnavailableError, match="no answer within"):
                 await swallowed
-            assert asyncio.get_running_loop().time() - proxy_was_used < 15
+            assert asyncio.get_running_loop().time() - proxy_was_used < 30
             proxy.pass_on()
             # None of the other three costs anybody his time any more.
             await wait_for(
@@ -381,9 +389,10 @@ class TestLostAnswers:
                 )
                 assert [rows[0][0] for rows in found] == [-n for n in range(start, start + 10)]
 
-            async def quiet() -> bool:
-                return await query(db, ACTIVE) == []
-
-            await wait_for(quiet, 30, "no session is left busy")
+            await quiet(db)
             assert db.connections <= 8
-            assert len(await sessions(fresh_database)) == db.connections
+
+            async def as_many_as_known() -> bool:
+                return len(await sessions(fresh_database)) == db.connections
+
+            await wait_for(as_many_as_known, 60, "the server has no session that the pool forgot")

@@ -23,7 +23,7 @@ ALL = frozenset(SLOTS)
 
 @asynccontextmanager
 async def holder(
-    *urls: str, name: str = "a", ttl_s: float = 9.0, timeout_s: float = 0.5
+    *urls: str, name: str = "a", ttl_s: float = 60.0, timeout_s: float = 10.0
 ) -> AsyncIterator[LeaseServers]:
     servers = LeaseServers(urls, name, ttl_s, timeout_s)
     try:
@@ -83,7 +83,9 @@ async def test_many_holders_at_once_never_share_a_slot(settled_url: str) -> None
 
 async def test_validity_is_less_than_the_life_of_the_lease(settled_url: str) -> None:
     async with holder(settled_url, ttl_s=4.0) as a:
-        assert 3.9 < (await a.take(SLOTS)).valid_s < 4.0
+        began = time.monotonic()
+        valid_s = (await a.take(SLOTS)).valid_s
+        assert 3.9 - (time.monotonic() - began) < valid_s < 4.0
 
 
 async def test_c17_a_holder_that_came_back_late_renews_nothing(
@@ -95,7 +97,7 @@ async def test_c17_a_holder_that_came_back_late_renews_nothing(
         async def all_taken() -> bool:
             return (await b.take(SLOTS)).slots == ALL
 
-        await wait_for(all_taken, 10, "the leases ran out, and b has them")
+        await wait_for(all_taken, 60, "the leases ran out, and b has them")
         assert (await a.renew(SLOTS)).slots == frozenset()
         assert await call(client, "GET", keys.lease(1), timeout_s=5) == b"b"
         assert await call(client, "PTTL", keys.lease(1), timeout_s=5) > 1000
@@ -134,7 +136,7 @@ async def test_c19_two_of_three_servers_are_enough(three: list[PrivateValkey]) -
 async def test_c19_a_name_that_does_not_resolve(three: list[PrivateValkey]) -> None:
     urls = ["redis://lock-server.invalid:6379/0", three[1].url, three[2].url]
     await settle(*urls[1:])
-    async with holder(*urls) as a:
+    async with holder(*urls, timeout_s=2.0) as a:
         assert (await a.take(SLOTS)).slots == ALL
         assert (await a.renew(SLOTS)).servers_answered == 2
 
@@ -144,19 +146,19 @@ async def test_c19_a_server_that_swallows_packets_costs_its_timeout(
 ) -> None:
     urls = [server.url for server in three]
     await settle(*urls)
-    async with holder(*urls, timeout_s=0.3) as a:
+    async with holder(*urls, timeout_s=1.0) as a:
         await a.take(SLOTS)
         three[0].pause()
         began = time.monotonic()
         for _ in range(3):
             assert (await a.renew(SLOTS)).slots == ALL
-        assert time.monotonic() - began < 3 * 0.3 + 0.7
+        assert time.monotonic() - began < 3 * 1.0 + 10
         three[0].resume()
 
         async def all_answer() -> bool:
             return (await a.renew(SLOTS)).servers_answered == 3
 
-        await wait_for(all_answer, 10, "the third answers again")
+        await wait_for(all_answer, 60, "the third answers again")
 
 
 async def test_a_minority_is_given_back_at_once(three: list[PrivateValkey]) -> None:
@@ -203,7 +205,7 @@ async def test_c21_a_young_server_grants_nothing_that_somebody_else_may_hold(
 
 async def test_c21_a_server_counts_again_after_a_ttl(redis_url: str, client: Redis) -> None:
     await settle(redis_url)
-    async with holder(redis_url, ttl_s=0.5) as a:
+    async with holder(redis_url, ttl_s=1.5) as a:
         assert (await a.take([1])).slots == {1}
         await call(client, "FLUSHALL", timeout_s=5)
         emptied = time.monotonic()
@@ -212,8 +214,8 @@ async def test_c21_a_server_counts_again_after_a_ttl(redis_url: str, client: Red
         async def granted() -> bool:
             return bool((await a.take([1])).slots)
 
-        await wait_for(granted, 10, "the server counts")
-        assert time.monotonic() - emptied >= 0.5
+        await wait_for(granted, 60, "the server counts")
+        assert time.monotonic() - emptied >= 1.5
 
 
 @pytest.mark.parametrize("said", ["", "nonsense", "0123456789abcdef 0", "{run} 99999999999999"])
@@ -252,5 +254,5 @@ async def test_c21_two_servers_restart_empty_while_a_lease_is_held(
         async def granted() -> bool:
             return bool((await b.take([3])).slots)
 
-        await wait_for(granted, 20, "b has it")
+        await wait_for(granted, 60, "b has it")
         assert time.monotonic() - sent > held.valid_s

@@ -72,7 +72,7 @@ async def test_a_connection_cut_in_the_middle_is_unavailable(blank_database: str
             )
             return ended
 
-        await wait_for(cut, 10, "the migration waits for the lock")
+        await wait_for(cut, 60, "the migration waits for the lock")
         with pytest.raises(StoreUnavailableError, match="interrupted"):
             await waiting
     finally:

@@ -74,12 +74,12 @@ async def test_a_session_that_holds_slots_for_long_is_ended(db: Database, sessio
     assert await slots.end_sessions(db, ["old"], 60) == 0  # not yet
     assert await slots.end_sessions(db, ["new", "ol"], 0) == 0  # not that one
     assert await slots.end_sessions(db, ["old"], 0) == 1
-    await wait_for(session.is_closed, 10, "the session has ended")
+    await wait_for(session.is_closed, 60, "the session has ended")
 
     async def taken() -> bool:
         return (await slots.take(db, [1], "new", NOW)).epochs == {1: 2}
 
-    await wait_for(taken, 10, "the slot is free")
+    await wait_for(taken, 60, "the slot is free")
 
 
 async def test_a_session_that_holds_no_slot_is_left_alone(db: Database, session: Any) -> None:

@@ -23,7 +23,7 @@ NODES = 3
 _SUPPORT = Path(__file__).parent
 _LIVE_EVERY_S = 0.25
 _LIVE_DELAY_S = 0.5  # after submission: less than the sweep looks ahead
-_WAIT_S = 60.0
+_WAIT_S = 120.0
 _SOME = 300
 
 

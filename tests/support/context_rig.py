@@ -30,7 +30,8 @@ async def open_context(
     try:
         async with opened(database_url) as db:
             sent = clock.monotonic()
-            clock.observe(sent, clock.monotonic(), to_us(await upkeep.server_time(db)))
+            server_us = to_us(await upkeep.server_time(db))
+            clock.observe(sent, clock.monotonic(), server_us)
             yield Context(
                 node_id=ME,
                 options=replace(Options(), **options),

@@ -34,24 +34,24 @@ def supervisor(processes: Processes, folder: Path) -> tuple[Child, str, str, lis
 
 async def write(database_url: str, redis_url: str) -> None:
     """One acknowledged row and one acknowledged stream entry."""
-    connection = await asyncpg.connect(database_url, timeout=10)
+    connection = await asyncpg.connect(database_url, timeout=60)
     try:
         await connection.execute("CREATE TABLE IF NOT EXISTS notes (text TEXT)")
         await connection.execute("INSERT INTO notes VALUES ('kept')")
     finally:
         await connection.close()
-    async with Redis.from_url(redis_url, socket_timeout=10) as client:
+    async with Redis.from_url(redis_url, socket_timeout=60) as client:
         await client.xadd("notes", {"text": "kept"})
 
 
 async def count(database_url: str, redis_url: str) -> tuple[int, int]:
     """How many rows and stream entries there are."""
-    connection = await asyncpg.connect(database_url, timeout=10)
+    connection = await asyncpg.connect(database_url, timeout=60)
     try:
         rows = await connection.fetchval("SELECT count(*) FROM notes")
     finally:
         await connection.close()
-    async with Redis.from_url(redis_url, socket_timeout=10) as client:
+    async with Redis.from_url(redis_url, socket_timeout=60) as client:
         return rows, await client.xlen("notes")
 
 

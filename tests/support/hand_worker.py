@@ -10,7 +10,8 @@ from waiting import wait_for
 from duly.storage import keys
 from duly.storage.redis import call, connect
 
-_LIMIT_S = 5.0
+_LIMIT_S = 30.0
+_LONG_MS = 600_000  # longer than any test takes
 
 
 class Taken(NamedTuple):
@@ -43,8 +44,8 @@ class HandWorker:
         """Any command."""
         return await call(self._redis, *words, timeout_s=_LIMIT_S)
 
-    async def live(self, ttl_ms: int = keys.LIVENESS_TTL_MS) -> None:
-        """Renew the liveness key."""
+    async def live(self, ttl_ms: int = _LONG_MS) -> None:
+        """Renew the liveness key; with the default it lives until it dies."""
         await self.call("SET", keys.worker(self.name), '{"concurrency":10}', "PX", ttl_ms)
 
     async def beat(self, every_s: float, ttl_ms: int) -> None:
@@ -85,7 +86,7 @@ class HandWorker:
         words = ("XGROUP", "CREATECONSUMER", keys.tasks(self._queue), keys.WORKERS_GROUP, self.name)
         await self.call(*words)
 
-    async def take(self, timeout_s: float = 20.0) -> Taken:
+    async def take(self, timeout_s: float = 60.0) -> Taken:
         """Wait for one entry."""
 
         async def one() -> Taken | None:
@@ -124,7 +125,7 @@ class HandWorker:
         async def empty() -> bool:
             return await self.sizes() == [0, 0, 0, 0]
 
-        await wait_for(empty, 20, "nothing is left in Redis")
+        await wait_for(empty, 60, "nothing is left in Redis")
 
 
 def _text(words: list[bytes]) -> dict[str, str]:

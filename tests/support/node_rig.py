@@ -25,8 +25,8 @@ from duly.nodes.server import Announce
 from duly.nodes.settings import Settings
 from duly.storage.slots import SLOTS
 
-_READY_S = 30.0
-_STOP_S = 30.0
+_READY_S = 60.0
+_STOP_S = 60.0
 _QUICK: dict[str, Any] = {
     "port": 0,
     "lease_ttl_s": 2.0,
@@ -89,7 +89,7 @@ class RunningNode:
             task = await self.client.get(task_id)
             return task if task.status == "running" else None
 
-        return await wait_for(claimed, 20, "the task is claimed")
+        return await wait_for(claimed, 60, "the task is claimed")
 
     async def count(self, table: str = "tasks") -> int:
         """Rows in a table of the store."""

@@ -53,7 +53,7 @@ class PrivateValkey:
                 start_new_session=True,
                 preexec_fn=end_with_parent(),  # noqa: PLW1509 - makes one system call
             )
-        block_until(self._answers, 10, "an answer of the private server", poll_s=0.01)
+        block_until(self._answers, 60, "an answer of the private server", poll_s=0.01)
 
     def stop(self) -> None:
         """Kill it; what it has not written is gone."""

@@ -16,7 +16,7 @@ from duly.nodes.embedded.leftovers import wait_ended
 from duly.nodes.embedded.process import end_with_parent
 
 _MARK = "DULY_TEST_RUN"
-_END_S = 20.0
+_END_S = 60.0
 
 
 def is_running(pid: int) -> bool:
@@ -60,7 +60,7 @@ class Child:
         """All that it has written so far."""
         return self.log.read_text(errors="replace")
 
-    def wait_for_line(self, pattern: str, timeout_s: float = 30.0) -> re.Match[str]:
+    def wait_for_line(self, pattern: str, timeout_s: float = 60.0) -> re.Match[str]:
         """The first match of `pattern` in the output; AssertionError with the output if none comes."""
         what = f"{pattern!r} in {self.log}"
 

@@ -15,7 +15,7 @@ from waiting import wait_for
 from duly.nodes.worker import Worker
 from duly.storage import keys
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 """Longest wait for anything in these tests."""
 
 

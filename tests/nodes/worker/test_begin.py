@@ -70,7 +70,7 @@ async def test_a_copy_that_comes_after_the_outcome_repeats_the_report(node: Fake
 
     @worker.task("t")
     def handler(ctx: Context) -> None:
-        go_on.wait(10)
+        go_on.wait(120)
 
     async with running(worker):
         task_id = await node.dispatch("t", token=7, timeout="0.05")
@@ -114,7 +114,7 @@ async def test_a_cancelled_plain_handler_is_told_and_reports_nothing(node: FakeN
     @worker.task("t")
     def handler(ctx: Context) -> None:
         seen.append(ctx)
-        go_on.wait(10)
+        go_on.wait(120)
 
     async with running(worker):
         task_id = await node.dispatch("t", token=7)

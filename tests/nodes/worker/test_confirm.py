@@ -126,7 +126,7 @@ async def test_an_unreachable_node_is_asked_again(
     worker, ran = make(node, api)
     await api.server.close()
     async with running(worker):
-        await node.dispatch("t", confirm="1", timeout="0.5")
+        await node.dispatch("t", confirm="1", timeout="2")
         (report,) = await node.wait_reports(1)
     assert ran == []
     assert (report.outcome, report.delay) == ("snoozed", "5")

@@ -139,7 +139,13 @@ async def test_an_attempt_whose_connection_is_cut_holds_nobody_up(
         await asyncio.wait_for(second, 30)
         await first.end(fails=True)
         assert isinstance(
-            first.task.exception(), (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+            first.task.exception(),
+            (
+                asyncpg.PostgresError,
+                asyncpg.InterfaceError,
+                asyncpg.InternalClientError,
+                OSError,
+            ),
         )
     assert await effects.applied() == 1
 

@@ -15,18 +15,25 @@ import duly
 
 worker = duly.Worker(sys.argv[1], id="w1", concurrency=5, drain_timeout_s=float(sys.argv[2]))
 
+def begun() -> None:
+    with open(sys.argv[3], "a") as file:
+        print("begun", file=file)
+
 @worker.task("sleep")
 async def sleep(ctx: duly.Context, payload: float) -> str:
+    begun()
     await asyncio.sleep(payload)
     return "slept"
 
 @worker.task("block")
 def block(ctx: duly.Context, payload: float) -> str:
+    begun()
     time.sleep(payload)
     return "blocked"
 
 @worker.task("stubborn")
 async def stubborn(ctx: duly.Context) -> None:
+    begun()
     while True:
         try:
             await asyncio.sleep(60)
@@ -41,7 +48,14 @@ Start = Callable[[float], Awaitable[asyncio.subprocess.Process]]
 
 
 @pytest.fixture
-async def start(node: FakeNode, tmp_path: Path) -> AsyncIterator[Start]:
+def begun(tmp_path: Path) -> Path:
+    """A file to which every handler adds a line."""
+    (tmp_path / "begun").touch()
+    return tmp_path / "begun"
+
+
+@pytest.fixture
+async def start(node: FakeNode, tmp_path: Path, begun: Path) -> AsyncIterator[Start]:
     """Start a worker process with a drain timeout; wait until it reads."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
@@ -49,7 +63,7 @@ async def start(node: FakeNode, tmp_path: Path) -> AsyncIterator[Start]:
 
     async def start_one(drain_timeout_s: float) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, str(program), node.url, str(drain_timeout_s),
+            sys.executable, str(program), node.url, str(drain_timeout_s), str(begun),
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         processes.append(process)
@@ -70,18 +84,15 @@ async def ended(process: asyncio.subprocess.Process) -> None:
     assert out == b"ended\n"
 
 
-async def running(node: FakeNode, count: int) -> None:
-    async def taken() -> bool:
-        return await node.pending() == count
-
-    await until(taken, f"{count} tasks in hand")
+async def running(begun: Path, count: int) -> None:
+    await until(lambda: begun.read_text().count("begun") == count, f"{count} handlers")
 
 
-async def test_sigterm_drains(node: FakeNode, start: Start) -> None:
+async def test_sigterm_drains(node: FakeNode, start: Start, begun: Path) -> None:
     process = await start(10)
     await node.dispatch("sleep", "0.5")
     await node.dispatch("block", "0.5")
-    await running(node, 2)
+    await running(begun, 2)
     process.send_signal(signal.SIGTERM)
     await ended(process)
     assert sorted(report.value for report in await node.reports()) == ["blocked", "slept"]
@@ -90,12 +101,12 @@ async def test_sigterm_drains(node: FakeNode, start: Start) -> None:
 
 
 async def test_handlers_that_do_not_end_cannot_keep_the_process(
-    node: FakeNode, start: Start
+    node: FakeNode, start: Start, begun: Path
 ) -> None:
     process = await start(0.2)
     for task_type, payload in (("sleep", "60"), ("block", "60"), ("stubborn", "null")):
         await node.dispatch(task_type, payload)
-    await running(node, 3)
+    await running(begun, 3)
     process.send_signal(signal.SIGTERM)
     await ended(process)
     reports = await node.reports()
@@ -105,22 +116,26 @@ async def test_handlers_that_do_not_end_cannot_keep_the_process(
     await node.empty()
 
 
-async def test_a_second_signal_stops_at_once(node: FakeNode, start: Start) -> None:
+async def test_a_second_signal_stops_at_once(node: FakeNode, start: Start, begun: Path) -> None:
     process = await start(600)
     await node.dispatch("sleep", "60")
-    await running(node, 1)
+    await running(begun, 1)
     process.send_signal(signal.SIGINT)
-    await asyncio.sleep(0.2)
+
+    async def stopping() -> bool:
+        return not await node.reading()
+
+    await until(stopping, "it reads no more")
     assert process.returncode is None
     process.send_signal(signal.SIGINT)
     await ended(process)
     assert [report.value["type"] for report in await node.reports()] == ["worker_stopped"]
 
 
-async def test_kill_leaves_the_entry_pending(node: FakeNode, start: Start) -> None:
+async def test_kill_leaves_the_entry_pending(node: FakeNode, start: Start, begun: Path) -> None:
     process = await start(10)
     await node.dispatch("sleep", "60")
-    await running(node, 1)
+    await running(begun, 1)
     process.kill()
     await process.wait()
     assert await node.reports() == []

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import anyio
@@ -31,7 +30,7 @@ class Held:
 
     def _block(self, ctx: Context) -> str:
         self.started.append(ctx)
-        self.thread_open.wait(20)
+        self.thread_open.wait(120)
         return "done"
 
     async def holds(self, count: int) -> None:
@@ -54,7 +53,7 @@ async def test_a_stopping_worker_lets_what_runs_end_and_takes_nothing_more(node:
         assert not life.done()
         assert await node.alive()  # it still holds work
         held.open.set()
-        await asyncio.wait_for(life, 5)
+        await asyncio.wait_for(life, 60)
     (report,) = await node.reports()
     assert (report.id, report.value) == (first, "done")
     assert await node.left() == 1
@@ -140,18 +139,19 @@ async def test_a_stop_asks_a_redis_that_does_not_answer_once_for_all_queues(
     assert len(asked) == 1
 
 
-async def test_an_idle_worker_stops_at_once(node: FakeNode) -> None:
+async def test_an_idle_worker_does_not_wait_for_its_read_to_end(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duly.nodes.worker.reader.BLOCK_MS", 600_000)
     held = Held(node)
-    async with running(held.worker):
+    async with running(held.worker):  # which gives it less than that to stop
         await until(node.reading)
-        begin = time.monotonic()
-    assert time.monotonic() - begin < 1  # a read waits 2 s
 
 
 async def test_stop_works_before_the_start_twice_and_from_another_thread(node: FakeNode) -> None:
     early = Held(node).worker
     early.stop()
-    await asyncio.wait_for(early.serve(), 1)
+    await asyncio.wait_for(early.serve(), 60)
     early.stop()
     worker = Held(node).worker
     async with running(worker) as life:
@@ -159,7 +159,7 @@ async def test_stop_works_before_the_start_twice_and_from_another_thread(node: F
         stoppers = [threading.Thread(target=worker.stop) for _ in range(2)]
         for stopper in stoppers:
             stopper.start()
-        await asyncio.wait_for(life, 5)
+        await asyncio.wait_for(life, 60)
         for stopper in stoppers:
             stopper.join()
     worker.stop()
@@ -175,7 +175,7 @@ async def test_a_handler_may_stop_its_worker(node: FakeNode) -> None:
 
     async with running(worker) as life:
         await node.dispatch("t")
-        await asyncio.wait_for(life, 5)
+        await asyncio.wait_for(life, 60)
     assert [report.value for report in await node.reports()] == ["last"]
 
 
@@ -195,7 +195,7 @@ async def test_cancelling_serve_stops_at_once_and_hands_everything_in(node: Fake
     await held.holds(1)
     life.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(life, 5)
+        await asyncio.wait_for(life, 60)
     assert [report.value["type"] for report in await node.reports()] == ["worker_stopped"]
     await node.empty()
     assert not await node.alive()
@@ -204,7 +204,7 @@ async def test_cancelling_serve_stops_at_once_and_hands_everything_in(node: Fake
 @pytest.mark.usefixtures("quick_grace")
 async def test_a_worker_inside_a_cancelled_scope_ends_too(node: FakeNode) -> None:
     held = Held(node)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(held.worker.serve)
             await node.dispatch("async")
@@ -227,6 +227,6 @@ async def test_a_crash_inside_the_worker_ends_it_loudly(
         monkeypatch.setattr(Conveyor, "tokens", broken)
         await node.dispatch("async")
         with pytest.raises(ExceptionGroup) as crash:
-            await asyncio.wait_for(asyncio.shield(life), 5)
+            await asyncio.wait_for(asyncio.shield(life), 60)
     assert isinstance(crash.value.exceptions[0], AssertionError)
     assert await node.pending() == 2  # for the nodes to see to

@@ -137,7 +137,7 @@ async def test_an_async_handler_is_cancelled_at_its_timeout(node: FakeNode) -> N
     assert tidied.is_set()
     assert (report.outcome, report.retry) == ("failed", "1")
     assert report.value == {"type": "timed_out", "message": "no result within 0.1 s"}
-    assert 90 <= float(report.finished) - float(report.started) < 900
+    assert 90 <= float(report.finished) - float(report.started) < 30_000
 
 
 async def test_a_handler_that_ignores_its_timeout_is_reported_without_it(
@@ -178,7 +178,7 @@ async def test_a_plain_handler_is_reported_at_its_timeout_and_keeps_its_slot(
 
     @worker.task("slow")
     def slow(ctx: Context) -> str:
-        go_on.wait(10)
+        go_on.wait(120)
         seen_cancelled.append(ctx.cancelled)
         return "too late"
 
@@ -201,7 +201,7 @@ async def test_a_plain_handler_is_reported_at_its_timeout_and_keeps_its_slot(
 
 async def test_plain_handlers_run_side_by_side_in_threads(node: FakeNode) -> None:
     worker = make(node, concurrency=4)
-    together = threading.Barrier(4, timeout=10)
+    together = threading.Barrier(4, timeout=60)
 
     @worker.task("t")
     def handler(ctx: Context) -> str:
@@ -266,6 +266,7 @@ async def test_a_thousand_tasks_end_once_each(node: FakeNode) -> None:
 async def test_tasks_that_end_together_are_reported_together(
     node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(keys, "LIVENESS_EVERY_S", 3_600.0)  # a heartbeat would be counted too
     worker = make(node, concurrency=50)
     go_on = asyncio.Event()
     started = 0
