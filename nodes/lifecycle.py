@@ -17,6 +17,7 @@ from duly.actors.runtime import Supervisor, TooManyRestartsError
 from duly.nodes.node import open_context, tree
 from duly.nodes.server import Announce, check_address
 from duly.nodes.settings import Settings
+from duly.nodes.tls import certificate
 from duly.storage.errors import RefusedError, StoreError, StoreUnavailableError
 from duly.storage.migrate import migrate
 
@@ -38,14 +39,14 @@ async def run_node(settings: Settings) -> int:
     """Migrate, start the tree, run until a signal. Answers the exit code.
 
     Waits for a PostgreSQL that is not there yet. Raises ListenError if the API's port is not to be
-    had, StoreError if PostgreSQL does not let us in or its schema is not one for us.
+    had, TlsError if its certificate is not to be used, StoreError if PostgreSQL does not let us in or its schema is not one for us.
     """
     assert settings.database_url is not None
+    announce = Announce(settings.host, certificate(settings))
     await check_address(settings.host, settings.port)
     if not await _bring_schema(settings.database_url):
         log.info("stopped before it had started")
         return 0
-    announce = Announce(settings.host)
     async with open_context(settings) as context:
         supervisor = tree(context, settings, announce)
         log.info("node %s starts", context.node_id)

@@ -7,14 +7,18 @@ from typing import NoReturn
 from aiohttp import web
 
 from duly.actors.context import Context
+from duly.actors.patience import Patience
 from duly.actors.runtime import Actor, Mailbox
 from duly.nodes.api.app import build_app
+from duly.nodes.connections import SWEEP_S, Door
 from duly.nodes.settings import Settings
+from duly.nodes.tls import Certificate, TlsError
 
 log = logging.getLogger("duly.api")
 
 _LINE_BYTES = 8190
 _KEEPALIVE_S = 75.0
+_HANDSHAKE_S = 10.0
 
 
 class ListenError(Exception):
@@ -44,8 +48,11 @@ class ApiServer(Actor[NoReturn]):
         super().__init__(Mailbox("api", 1))
         self._settings = settings
         self._announce = announce
+        self._door = Door(settings.max_connections, settings.request_timeout_s)
+        self._listener: asyncio.Server | None = None
+        self._patience = Patience("reading the certificate anew", log)
         self._runner = web.AppRunner(
-            build_app(context, settings),
+            build_app(context, settings, self._door),
             access_log=None,
             auto_decompress=False,  # a compressed body is refused, not unfolded first
             keepalive_timeout=_KEEPALIVE_S,
@@ -56,33 +63,61 @@ class ApiServer(Actor[NoReturn]):
 
     async def started(self) -> None:
         await self._runner.setup()
-        # The port of an earlier start, so that a restart does not move an API on port 0.
-        port = self._announce.port or self._settings.port
-        site = web.TCPSite(self._runner, self._settings.host, port, backlog=1024)
         try:
-            await site.start()
+            self._listener = await self._listen()
         except BaseException:
             await self._runner.cleanup()
             raise
-        self._announce.listening(self._runner.addresses[0][1])
+        self._announce.listening(self._listener.sockets[0].getsockname()[1])
 
     async def run(self) -> None:
+        assert self._listener is not None
         try:
-            await self.stopping.wait()
+            await self._look_after()
         finally:
+            self._listener.close()
             await self._runner.cleanup()
+
+    async def _listen(self) -> asyncio.Server:
+        assert self._runner.server is not None
+        certificate = self._announce.certificate
+        return await asyncio.get_running_loop().create_server(
+            self._door.guarded(self._runner.server),
+            self._settings.host,
+            # The port of an earlier start, so that a restart does not move an API on port 0.
+            self._announce.port or self._settings.port,
+            backlog=1024,
+            ssl=certificate.context if certificate else None,
+            ssl_handshake_timeout=_HANDSHAKE_S if certificate else None,
+        )
+
+    async def _look_after(self) -> None:
+        """Until the stop: end connections that keep the node waiting, follow a new certificate."""
+        while not await self.pause(SWEEP_S):
+            if ended := self._door.sweep():
+                log.info("ended %d connections of clients that were too slow", ended)
+            if self._announce.certificate is not None:
+                try:
+                    if self._announce.certificate.refresh():
+                        log.info("new connections get the new certificate")
+                except TlsError as error:
+                    self._patience.failed(error)
+                else:
+                    self._patience.worked()
 
 
 class Announce:
-    """Where the API listens; known once it has started."""
+    """Where the API listens; known once it has started. It stays the same over restarts of the API."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, certificate: Certificate | None) -> None:
         self._host = f"[{host}]" if ":" in host else host
+        self.certificate = certificate
         self.port: int | None = None
 
     @property
     def url(self) -> str:
-        return f"http://{self._host}:{self.port}"
+        scheme = "http" if self.certificate is None else "https"
+        return f"{scheme}://{self._host}:{self.port}"
 
     def listening(self, port: int) -> None:
         """The server listens on this port."""

@@ -114,6 +114,13 @@ def read_host(value: object) -> str:
     return value
 
 
+def read_path(value: object) -> str:
+    """A path of a file; whether it is there is found out by whoever reads it."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError("the path of a file")
+    return value
+
+
 def read_node_name(value: object) -> str:
     """A name for people, safe in a Redis key, a log line and a URL."""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.:-]{1,100}", value):
@@ -127,6 +134,8 @@ READERS: Final[dict[str, Callable[[object], object]]] = {
     "lease_redis_urls": read_lease_urls,
     "host": read_host,
     "tokens": read_tokens,
+    "tls_cert": read_path,
+    "tls_key": read_path,
     "node_name": read_node_name,
 }
 

@@ -68,6 +68,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Requests a second that each token may send to this node, 0 to a million; 0 is no limit."""
     token_burst: Annotated[int, Meta(ge=1, le=1_000_000)] = 100
     """Requests that a token may send at once under `token_rate`, 1 to a million."""
+    tls_cert: str | None = None
+    """File with the API's certificate (PEM, with those that signed it); with it the API is HTTPS."""
+    tls_key: str | None = None
+    """File with the key of `tls_cert` (PEM, without a password)."""
+    max_connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 900
+    """Most connections to the API at a time, 1 to a million; a thousand open files are usual."""
+    request_timeout_s: Annotated[float, Meta(ge=1, le=600)] = 60.0
+    """Longest that a request may take to arrive whole, seconds, 1 to 600."""
     node_name: str = msgspec.field(default_factory=socket.gethostname)
     """What people call this node: 1 to 100 of `A-Z a-z 0-9 _ . : -`; default the host's name."""
     lease_ttl_s: Annotated[float, Meta(ge=1, le=60)] = 4.0
@@ -218,6 +226,9 @@ def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:
         most_s = settings.lease_ttl_s / 4
         limit = f"must be at most {most_s:g}, a quarter of lease_ttl_s = {settings.lease_ttl_s:g}"
         raise refuse("lease_renew_s", limit)
+    for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
+        if getattr(settings, name) and not getattr(settings, other):
+            raise refuse(name, f"must come with {other}")
     if not settings.tokens and not is_loopback(settings.host):
         raise refuse("host", "must be 127.0.0.1, ::1 or localhost as long as tokens is not set")
 

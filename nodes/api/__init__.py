@@ -2,6 +2,7 @@
 
 app         the application: routes, middleware, headers
 access      tokens, roles, and the role that each route needs
+own_machine what a node without tokens takes for its own machine
 throttle    how often somebody may do something
 problems    errors as application/problem+json
 bodies      reading and decoding request bodies

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, get_args
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from duly.nodes.api import own_machine
 from duly.nodes.api.problems import Problem
 from duly.nodes.api.throttle import KEYS_MAX, Buckets
 from duly.nodes.settings import Role, Token
@@ -103,6 +104,7 @@ class Access:
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Raises `Problem` 401, 403 or 429 before the handler has seen anything."""
         if not self._tokens:
+            own_machine.check(request)
             _caller.set(_ANYBODY)
             return await handler(request)
         shown, remote = request.headers.get("Authorization"), request.remote or ""

@@ -17,6 +17,7 @@ from duly.nodes.api.schedules import ScheduleHandlers
 from duly.nodes.api.submit import SubmitHandlers
 from duly.nodes.api.tasks import TaskHandlers
 from duly.nodes.api.workers import WorkerHandlers
+from duly.nodes.connections import Door
 from duly.nodes.settings import Settings
 from duly.storage.errors import StoreUnavailableError
 
@@ -30,13 +31,13 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""On every answer, for browsers that were led here; a handler may set its own."""
+"""On every answer, for browsers that were led here; one that has a policy of its own has all its own."""
 
 
-def build_app(context: Context, settings: Settings) -> web.Application:
-    """The whole API of a node."""
+def build_app(context: Context, settings: Settings, door: Door) -> web.Application:
+    """The whole API of a node; `door` is where its connections come in."""
     access = Access(settings.tokens, settings.token_rate, settings.token_burst, context.clock)
-    app = web.Application(middlewares=[_problems, access.middleware])
+    app = web.Application(middlewares=[door.middleware, _problems, access.middleware])
     app.on_response_prepare.append(_set_headers)
     payload_limit = settings.payload_limit_bytes
     health = HealthHandlers(context)
@@ -56,8 +57,8 @@ def build_app(context: Context, settings: Settings) -> web.Application:
 
 async def _set_headers(_: web.Request, answer: web.StreamResponse) -> None:
     answer.headers["Server"] = "duly"  # not which versions of what
-    for name, value in _HEADERS.items():
-        answer.headers.setdefault(name, value)
+    if "Content-Security-Policy" not in answer.headers:
+        answer.headers.extend(_HEADERS)
 
 
 @web.middleware

@@ -9,6 +9,7 @@ stopping  their signals
 settings  settings as flags
 values    checked values of options
 fire_times next: when a schedule fires
+tokens    token new
 tasks     submit, get, list, cancel, retry, runs
 """
 

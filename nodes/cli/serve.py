@@ -13,6 +13,7 @@ from duly.nodes.lifecycle import run_loop, run_node, stop_when_stdin_closes
 from duly.nodes.logs import configure
 from duly.nodes.server import ListenError
 from duly.nodes.settings import Settings
+from duly.nodes.tls import TlsError
 from duly.nodes.worker import Worker
 from duly.nodes.worker.effects import effects_sql
 from duly.storage.errors import StoreError
@@ -75,7 +76,7 @@ def run_node_command(args: argparse.Namespace) -> int:
         stop_when_stdin_closes()
     try:
         return run_loop(lambda: run_node(read))
-    except (ListenError, StoreError) as error:
+    except (ListenError, TlsError, StoreError) as error:
         fail(str(error), 1)
 
 

@@ -144,6 +144,7 @@ def _children(args: argparse.Namespace, port: int, urls: Urls) -> list[ChildProc
     environ = {
         "DULY_DATABASE_URL": urls.database, "DULY_REDIS_URL": urls.redis, "DULY_URL": urls.api,
         "DULY_HOST": "127.0.0.1", "DULY_LEASE_REDIS_URLS": "", "DULY_LOG_LEVEL": args.log_level,
+        "DULY_TLS_CERT": "", "DULY_TLS_KEY": "",
     }  # fmt: skip
     children = [
         ChildProcess(

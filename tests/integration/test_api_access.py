@@ -181,3 +181,23 @@ async def test_every_answer_has_security_headers(guarded: RunningNode) -> None:
         assert answer.headers["Server"] == "duly"
     answer = await guarded.call("GET", "/v1/tasks", None, _showing("wrong"))
     assert (answer.status, answer.headers["X-Frame-Options"]) == (401, "DENY")
+
+
+async def test_a_node_without_tokens_serves_no_page_of_another_site(node: RunningNode) -> None:
+    task = await node.client.submit("a", run_at=FAR)
+    cancel = f"/v1/tasks/{task.id}/cancel"
+    for method, path, headers in (
+        ("GET", "/v1/tasks", {"Host": "evil.example"}),
+        ("POST", cancel, {"Host": "127.0.0.1.evil.example:8080"}),
+        ("POST", cancel, {"Sec-Fetch-Site": "cross-site"}),
+    ):
+        answer = await node.call(method, path, None, headers)
+        assert (answer.status, answer.body["title"]) == (403, "Forbidden")
+    assert (await node.client.get(task.id)).status == "pending"
+    assert (await node.call("POST", cancel, None, {"Host": "localhost"})).status == 200
+
+
+async def test_a_node_with_tokens_may_have_any_name(guarded: RunningNode) -> None:
+    headers = {"Host": "duly.example", "Sec-Fetch-Site": "cross-site"}
+    answer = await guarded.call("POST", "/v1/tasks", {"type": "a", "run_at": FAR}, headers)
+    assert answer.status == 201

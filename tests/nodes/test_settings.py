@@ -18,6 +18,8 @@ OTHER_HASH = hashlib.sha256(b"other").hexdigest()
 # setting, right values, wrong values
 NUMBERS = [
     ("port", ["0", "65535"], ["-1", "65536", "80.5", "http", "tcp://10.0.0.1:80"]),
+    ("max_connections", ["1", "1000000"], ["0", "1000001", "1.5"]),
+    ("request_timeout_s", ["1", "600"], ["0.9", "601", "nan"]),
     ("token_rate", ["0", "0.5", "1000000"], ["-1", "1000001", "nan"]),
     ("token_burst", ["1", "1000000"], ["0", "1.5", "1000001"]),
     ("lease_ttl_s", ["4", "60"], ["0.9", "60.1", "nan", "4s"]),
@@ -119,6 +121,8 @@ TEXTS = [
             f"ann:read+payload:{HASH}",
         ],
     ),
+    ("tls_cert", [], ["c.pem"]),  # only together with tls_key: see below
+    ("tls_key", [], ["k.pem"]),
     ("log_level", ["debug", "info", "warning", "error"], ["INFO", "trace"]),
     ("log_format", ["text", "json"], ["yaml"]),
 ]
@@ -261,6 +265,15 @@ def test_without_tokens_only_loopback_is_bound(host: str) -> None:
     with pytest.raises(SettingsError, match=r"\(from DULY_HOST\).*as long as tokens is not set"):
         load({}, {"DULY_HOST": host}, None)
     assert load({"tokens": f"a:read:{HASH}"}, {"DULY_HOST": host}, None).host == host
+
+
+def test_a_certificate_comes_with_its_key() -> None:
+    settings = load({"tls_cert": "c.pem", "tls_key": "k.pem"}, {}, None)
+    assert (settings.tls_cert, settings.tls_key) == ("c.pem", "k.pem")
+    with pytest.raises(SettingsError, match=r"tls_cert = 'c.pem' .*must come with tls_key"):
+        load({"tls_cert": "c.pem"}, {}, None)
+    with pytest.raises(SettingsError, match=r"tls_key = 'k.pem' .*must come with tls_cert"):
+        load({}, {"DULY_TLS_KEY": "k.pem"}, None)
 
 
 def test_tokens_are_parsed() -> None:

@@ -23,6 +23,7 @@ from duly.nodes.client import Client, Task
 from duly.nodes.node import open_context, tree
 from duly.nodes.server import Announce
 from duly.nodes.settings import Settings
+from duly.nodes.tls import certificate
 from duly.storage.slots import SLOTS
 
 _READY_S = 60.0
@@ -119,7 +120,7 @@ async def running_node(
     """
     values = {"database_url": database_url, "redis_url": redis_url, **_QUICK, **settings}
     whole = msgspec.structs.replace(Settings(), **values)
-    announce = Announce(whole.host)
+    announce = Announce(whole.host, certificate(whole))
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     async with open_context(whole) as context:
         supervisor = tree(context, whole, announce)

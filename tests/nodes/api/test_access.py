@@ -11,6 +11,7 @@ from duly.nodes.api import access
 from duly.nodes.api.access import ROUTES, Access, Caller
 from duly.nodes.api.app import build_app
 from duly.nodes.api.problems import Problem
+from duly.nodes.connections import Door
 from duly.nodes.settings import Role, Settings, Token
 
 
@@ -34,7 +35,7 @@ class Parts:
 
 
 def test_the_table_names_each_route_and_no_other() -> None:
-    app = build_app(cast("Context", Parts()), Settings())
+    app = build_app(cast("Context", Parts()), Settings(), Door(1, 1.0))
     routes = {
         (route.method, route.resource.canonical)
         for route in app.router.routes()
@@ -70,7 +71,7 @@ def test_each_role_may_do_what_those_before_it_may() -> None:
     assert not any(Caller(None, None).may(needed) for needed in roles)
 
 
-class Door:
+class Gate:
     """Asks `Access` as the application does, from any address."""
 
     def __init__(self, *secrets: str) -> None:
@@ -95,38 +96,38 @@ class Door:
 
 
 def test_wrong_tokens_hold_back_their_address_alone() -> None:
-    door = Door("right")
-    assert door.guess_until_held("10.0.0.1") == access.FAILURES_MAX
-    assert door.knock("right", "10.0.0.1") == 429  # not looked at: a guesser learns nothing
-    assert door.knock("right", "10.0.0.2") == 200
-    door.clock.now_s += 1 / access.FAILURES_PER_S
-    assert door.knock("wrong", "10.0.0.1") == 401
-    assert door.knock("wrong", "10.0.0.1") == 429
+    gate = Gate("right")
+    assert gate.guess_until_held("10.0.0.1") == access.FAILURES_MAX
+    assert gate.knock("right", "10.0.0.1") == 429  # not looked at: a guesser learns nothing
+    assert gate.knock("right", "10.0.0.2") == 200
+    gate.clock.now_s += 1 / access.FAILURES_PER_S
+    assert gate.knock("wrong", "10.0.0.1") == 401
+    assert gate.knock("wrong", "10.0.0.1") == 429
 
 
 def test_a_token_that_was_right_there_before_is_let_in_still() -> None:
-    door = Door("one", "two")
-    assert door.knock("one", "10.0.0.9") == 200
-    door.guess_until_held("10.0.0.9")
-    assert door.knock("one", "10.0.0.9") == 200
-    assert door.knock("two", "10.0.0.9") == 429
+    gate = Gate("one", "two")
+    assert gate.knock("one", "10.0.0.9") == 200
+    gate.guess_until_held("10.0.0.9")
+    assert gate.knock("one", "10.0.0.9") == 200
+    assert gate.knock("two", "10.0.0.9") == 429
 
 
 def test_an_ipv6_network_counts_as_one_address() -> None:
-    door = Door("right")
-    door.guess_until_held("2001:db8:1:2::1")
-    assert door.knock("wrong", "2001:db8:1:2:ffff::5") == 429
-    assert door.knock("wrong", "2001:db8:1:3::1") == 401
-    door.guess_until_held("::ffff:10.0.0.7")
-    assert door.knock("wrong", "10.0.0.7") == 429
-    assert door.knock("wrong", "::ffff:10.0.0.8") == 401
+    gate = Gate("right")
+    gate.guess_until_held("2001:db8:1:2::1")
+    assert gate.knock("wrong", "2001:db8:1:2:ffff::5") == 429
+    assert gate.knock("wrong", "2001:db8:1:3::1") == 401
+    gate.guess_until_held("::ffff:10.0.0.7")
+    assert gate.knock("wrong", "10.0.0.7") == 429
+    assert gate.knock("wrong", "::ffff:10.0.0.8") == 401
 
 
 def test_the_log_tells_once_who_is_held_back(caplog: pytest.LogCaptureFixture) -> None:
-    door = Door("right")
-    door.guess_until_held("10.0.0.1")
+    gate = Gate("right")
+    gate.guess_until_held("10.0.0.1")
     for _ in range(5):
-        door.knock("wrong", "10.0.0.1")
+        gate.knock("wrong", "10.0.0.1")
     assert [r.getMessage() for r in caplog.records] == [
         "too many wrong tokens from 10.0.0.1: it has to wait"
     ]

@@ -12,6 +12,7 @@ from duly.actors.context import Context
 from duly.nodes.api import wire
 from duly.nodes.api.app import build_app
 from duly.nodes.api.openapi import document
+from duly.nodes.connections import Door
 from duly.nodes.settings import Settings
 
 
@@ -20,7 +21,7 @@ def _routes() -> set[tuple[str, str]]:
     class Parts:
         api_db = clock = None
 
-    app = build_app(cast("Context", Parts()), Settings())
+    app = build_app(cast("Context", Parts()), Settings(), Door(1, 1.0))
     return {
         (route.method.lower(), route.resource.canonical)
         for route in app.router.routes()

@@ -14,7 +14,7 @@ from duly.nodes.settings import Settings
 
 COMMANDS = [
     "up", "demo", "node", "worker", "migrate", "effects-sql",
-    "submit", "list", "get", "cancel", "retry", "runs", "next",
+    "submit", "list", "get", "cancel", "retry", "runs", "next", "token",
 ]  # fmt: skip
 
 
@@ -64,6 +64,8 @@ def test_every_setting_has_a_line_of_help_with_its_default() -> None:
         ["list", "--limit", "0"],
         ["get"],
         ["worker"],
+        ["token"],
+        ["token", "new", "shop"],
     ],
 )
 def test_a_wrong_command_line_ends_with_code_2(
