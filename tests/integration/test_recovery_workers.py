@@ -23,7 +23,10 @@ NOW_AGAIN = {"kind": "fixed", "delay": 0.05, "jitter": 0}
 
 @pytest.fixture
 def short_life(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Workers are lost after 1.5 s in place of 10 s: a pause of this process is no death."""
+    """Workers are lost after 1.5 s in place of 10 s: a pause of this process is no death.
+
+    Ask for it before the node, which trusts nobody's silence for as long after its start.
+    """
     monkeypatch.setattr(keys, "LIVENESS_TTL_MS", 1_500)
     monkeypatch.setattr(reaper, "_ROUND_S", 0.05)
     monkeypatch.setattr(reaper, "_ROWS_EVERY_S", 0.1)
@@ -85,7 +88,7 @@ async def test_a_killed_worker_is_noticed_within_12_s(
 
 
 async def test_a_task_that_kills_its_workers_ends_failed(
-    node: RunningNode, redis_url: str, short_life: int
+    short_life: int, node: RunningNode, redis_url: str
 ) -> None:
     task_id = (await node.client.submit("poison", max_retries=2, backoff=NOW_AGAIN)).id
     for n in range(3):
@@ -111,7 +114,7 @@ async def test_a_task_that_always_fails_ends_failed(node: RunningNode, hand: Han
 
 
 async def test_a_hung_worker_has_its_time_and_no_more(
-    node: RunningNode, hand: HandWorker, short_life: int, monkeypatch: pytest.MonkeyPatch
+    short_life: int, node: RunningNode, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reaper, "_TIMEOUT_SLACK_MS", 100)
     task_id = (await node.client.submit("t", timeout=1, max_retries=0)).id
@@ -134,7 +137,7 @@ async def test_a_hung_worker_has_its_time_and_no_more(
 
 
 async def test_c23_a_long_run_of_a_live_worker_is_left_alone(
-    node: RunningNode, hand: HandWorker, short_life: int
+    short_life: int, node: RunningNode, hand: HandWorker
 ) -> None:
     """For many times the grace, the liveness and the reaper's period."""
     task_id = (await node.client.submit("t", timeout=3600)).id
@@ -160,7 +163,7 @@ async def test_c23_a_long_run_of_a_live_worker_is_left_alone(
 
 
 async def test_workers_that_are_gone_are_forgotten(
-    node: RunningNode, redis_url: str, short_life: int, monkeypatch: pytest.MonkeyPatch
+    short_life: int, node: RunningNode, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reaper, "_FORGET_IDLE_MS", 200)
     await node.client.submit("t")
