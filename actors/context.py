@@ -11,6 +11,7 @@ from duly.actors.messages import (
     Submit,
     TickerMessage,
 )
+from duly.actors.node_info import ZoneVersions
 from duly.actors.runtime import Mailbox
 from duly.actors.troubles import Troubles
 from duly.storage.database import Database
@@ -93,3 +94,5 @@ class Context:
     clock: ClusterClock
     boxes: Boxes = field(default_factory=Boxes)
     vitals: Vitals = field(default_factory=Vitals)
+    zone_versions: ZoneVersions = field(default_factory=ZoneVersions)
+    """Of the live nodes; the leases look at each beat."""

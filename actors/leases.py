@@ -9,15 +9,13 @@ which nothing else holds up. What is lost is given up at once, and taken anew wi
 """
 
 import logging
-import os
 import random
-import socket
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import anyio
-import msgspec
 
+from duly.actors import node_info
 from duly.actors.assignment import assign
 from duly.actors.context import Context
 from duly.actors.messages import Ownership, Refused
@@ -69,10 +67,7 @@ class LeaseActor(Actor[Refused]):
         self._members = Patience("registering in Redis", log, context.vitals.redis)
         self._redis = Patience("renewing leases", log, context.vitals.redis)
         self._postgres = Patience("letting slots go in PostgreSQL", log)
-        started_at = from_us(context.clock.now_us())
-        self._info = msgspec.json.encode(
-            {"host": socket.gethostname(), "pid": os.getpid(), "started_at": started_at}
-        )
+        self._started_at = from_us(context.clock.now_us())
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -199,7 +194,8 @@ class LeaseActor(Actor[Refused]):
     async def _beat(self) -> None:
         """Show that this node lives, and learn which slots should be its own."""
         try:
-            live = await self._context.members.beat(self._info)
+            words = node_info.own(self._started_at, len(self._held))
+            live = await self._context.members.beat(words)
         except TROUBLE as error:
             self._members.failed(error)
             return  # without Redis nothing changes
@@ -208,6 +204,7 @@ class LeaseActor(Actor[Refused]):
             # The others have not been able to beat either: they are not gone yet.
             self._believe_at = now + _BELIEVE_SHARE * self._context.options.lease_renew_s
         self._members.worked()
+        self._context.zone_versions.note(self._context.members.words.values())
         if now < self._believe_at and self._mine:
             return
         owners = assign(slots.SLOTS, live)

@@ -6,7 +6,9 @@ from its second beat on, so that a process that dies at once moves no slot. Each
 beats: when Redis has lost its data, a node that was established is so again with its next beat.
 """
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from duly.storage import keys
 from duly.storage.channel import NextMessage, subscribed
@@ -23,6 +25,8 @@ class Members:
         self._ttl_ms = round(ttl_s * 1000)
         self._timeout_s = timeout_s
         self._beats = 0
+        self.words: Mapping[str, bytes] = {}
+        """What each live node said of itself, as of this node's last beat."""
         self._client = connect(url, name=f"duly-{node_id}-member")
         self._scripts = Scripts(self._client, timeout_s)
 
@@ -32,9 +36,18 @@ class Members:
         words: list[Word] = [self._node_id, info, self._ttl_ms, self._beats + 1]
         rows = await self._scripts.run("beat", names, words)
         self._beats += 1
-        beats = {name.decode(): count for name, count in rows}
+        self.words = {name.decode(): said for name, _, said in rows if said}
+        beats = {name.decode(): count for name, count, _ in rows}
         established = {name for name, count in beats.items() if count >= _ESTABLISHED_BEATS}
         return frozenset(established or beats)
+
+    async def registered(self) -> dict[str, bytes]:
+        """Node id -> what it says of itself, of all that Redis knows now."""
+        ids = await self._call("ZRANGE", keys.NODES_SEEN, 0, -1)
+        if not ids:
+            return {}
+        said = await self._call("HMGET", keys.NODES_INFO, *ids)
+        return {name.decode(): words for name, words in zip(ids, said, strict=True) if words}
 
     async def leave(self) -> None:
         """Withdraw: the others need not wait for the TTL."""
@@ -43,11 +56,11 @@ class Members:
             ("HDEL", keys.NODES_BEATS, self._node_id),
             ("HDEL", keys.NODES_INFO, self._node_id),
         ):
-            await call(self._client, *words, timeout_s=self._timeout_s)
+            await self._call(*words)
 
     async def announce(self) -> None:
         """Tell the others that slots have become free."""
-        await call(self._client, "PUBLISH", keys.NODES_CHANGED, b"", timeout_s=self._timeout_s)
+        await self._call("PUBLISH", keys.NODES_CHANGED, b"")
 
     def changes(self) -> AbstractAsyncContextManager[NextMessage]:
         """Listen for such announcements."""
@@ -56,3 +69,6 @@ class Members:
     async def close(self) -> None:
         """Close the connection."""
         await self._client.aclose()
+
+    async def _call(self, *words: Word) -> Any:
+        return await call(self._client, *words, timeout_s=self._timeout_s)

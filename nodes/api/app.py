@@ -11,6 +11,7 @@ from duly.actors.runtime import ActorCrashedError, MailboxClosedError
 from duly.nodes.api.access import Access, check_routes
 from duly.nodes.api.health import HealthHandlers
 from duly.nodes.api.metrics import MetricsHandlers
+from duly.nodes.api.nodes import NodeHandlers
 from duly.nodes.api.openapi import OpenApiHandlers
 from duly.nodes.api.problems import Problem, unavailable
 from duly.nodes.api.schedules import ScheduleHandlers
@@ -46,6 +47,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         TaskHandlers(context, payload_limit),
         ScheduleHandlers(context),
         WorkerHandlers(context),
+        NodeHandlers(context),
         health,
         MetricsHandlers(context, health),
         OpenApiHandlers(),

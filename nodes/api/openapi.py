@@ -9,6 +9,7 @@ from aiohttp import web
 
 from duly.nodes.api import wire
 from duly.nodes.api.health import Readiness
+from duly.nodes.api.nodes import NodeList
 from duly.nodes.api.problems import FieldError
 from duly.nodes.api.schedules import PARAMETERS, SchedulePreview
 from duly.wheel.preview import COUNT_MAX
@@ -16,7 +17,7 @@ from duly.wheel.preview import COUNT_MAX
 _TYPES = (
     wire.TaskSubmission, wire.BatchAnswer, wire.TaskPatch, wire.TaskView, wire.TaskPage,
     wire.RunPage, wire.StartBody, wire.ReportBody, wire.ReportBatch, wire.ReportAnswer,
-    Readiness, FieldError, SchedulePreview,
+    Readiness, FieldError, SchedulePreview, NodeList,
 )  # fmt: skip
 
 _DESCRIBED = {
@@ -107,6 +108,7 @@ def _paths() -> dict[str, Any]:
         "/v1/schedules/preview": {
             "get": _operation("The next fire times of a schedule", {200: _ref("SchedulePreview")},
                               (422,), parameters=[_parameter(name) for name in PARAMETERS])},
+        "/v1/nodes": {"get": _operation("The live nodes", {200: _ref("NodeList")}, (422,))},
         "/healthz": {"get": _open("Is the process alive", {200: started})},
         "/readyz": {"get": _open("Does every part work", {200: _ref("Readiness"),
                                                           503: _ref("Readiness")})},

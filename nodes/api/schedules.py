@@ -13,6 +13,7 @@ from duly.wheel import schedule
 from duly.wheel.durations import from_us
 from duly.wheel.preview import COUNT_MAX, preview
 from duly.wheel.schedule import ScheduleError
+from duly.wheel.zones import VERSION
 
 PARAMETERS = ("cron", "every", "timezone", "start_at", "after", "count")
 _COUNT = 10
@@ -50,4 +51,10 @@ class ScheduleHandlers:
             found = preview(schedule.parse(body, after), after, count)
         except ScheduleError as error:
             raise invalid(FieldError(error.field or "cron", error.message)) from None
+        versions = self._context.zone_versions
+        if versions.differ and "cron" in body:
+            found.notes.append(
+                f"nodes have different time zone data ({', '.join(versions.known)}); "
+                f"these times are by {VERSION}"
+            )
         return answers.body(SchedulePreview(found.fire_times, found.notes))

@@ -3,7 +3,7 @@
 -- KEYS[1] last beats (sorted set, Redis's own clock)   KEYS[2] beats so far (hash)
 -- KEYS[3] what each node says of itself (hash)
 -- ARGV[1] node id, ARGV[2] its words, ARGV[3] TTL in ms, ARGV[4] how often it has beaten
--- Answers for each live node {id, how often it has beaten}.
+-- Answers for each live node {id, how often it has beaten, its words}.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -17,6 +17,7 @@ for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. (now -
 end
 local live = {}
 for at, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
-  live[at] = {id, tonumber(redis.call('HGET', KEYS[2], id) or 0)}
+  local beats, words = redis.call('HGET', KEYS[2], id), redis.call('HGET', KEYS[3], id)
+  live[at] = {id, tonumber(beats or 0), words or ''}
 end
 return live

@@ -45,6 +45,22 @@ async def test_a_silent_node_is_forgotten_after_its_ttl_and_not_before(redis_url
             assert await call(client, "HKEYS", key, timeout_s=5) == [b"alive"]
 
 
+async def test_each_node_learns_what_the_others_say(redis_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        one, two = (Members(redis_url, name, 60, 5) for name in ("one", "two"))
+        for member in (one, two):
+            stack.push_async_callback(member.close)
+        assert await one.registered() == {}
+        await one.beat(b"first")
+        await two.beat(b"second")
+        assert one.words == {"one": b"first"}
+        assert two.words == {"one": b"first", "two": b"second"} == await one.registered()
+        await one.beat(b"third")
+        assert one.words == {"one": b"third", "two": b"second"}
+        await two.leave()
+        assert await one.registered() == {"one": b"third"}
+
+
 async def test_a_node_that_redis_forgot_is_established_at_once(redis_url: str) -> None:
     async with AsyncExitStack() as stack:
         one, two = (Members(redis_url, name, 60, 5) for name in ("one", "two"))

@@ -1,0 +1,57 @@
+"""The live nodes."""
+
+from datetime import datetime
+
+import msgspec
+from aiohttp import web
+
+from duly.actors import node_info
+from duly.actors.context import Context
+from duly.nodes.api import answers, queries
+from duly.nodes.api.problems import unavailable
+from duly.storage.redis import TROUBLE
+
+
+class NodeView(msgspec.Struct):
+    """A live node, as it said at its last beat."""
+
+    id: str
+    host: str
+    pid: int
+    slots: int
+    started_at: datetime
+    tzdata: str | None
+
+
+class NodeList(msgspec.Struct):
+    """All live nodes, the oldest first; `next_cursor` is always null."""
+
+    items: list[NodeView]
+    next_cursor: str | None = None
+
+
+class NodeHandlers:
+    """Everything under /v1/nodes."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes of this part."""
+        return [web.get("/v1/nodes", self.list, allow_head=False)]
+
+    async def list(self, request: web.Request) -> web.Response:
+        """The nodes that are registered in Redis now."""
+        queries.known_only(request, ())
+        try:
+            registered = await self._context.members.registered()
+        except TROUBLE as error:
+            raise unavailable(f"Redis does not say which nodes live: {error}") from None
+        items = []
+        for name, words in registered.items():
+            info = node_info.read(words)
+            if info is not None:
+                items.append(
+                    NodeView(name, info.host, info.pid, info.slots, info.started_at, info.tzdata)
+                )
+        return answers.body(NodeList(sorted(items, key=lambda node: (node.started_at, node.id))))
