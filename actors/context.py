@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from duly.actors.messages import (
     DispatcherMessage,
+    Missed,
     PrefetcherMessage,
     ReaperMessage,
     RecorderMessage,
@@ -52,6 +53,7 @@ class Boxes:
     dispatcher: Mailbox[DispatcherMessage] = field(
         default_factory=lambda: Mailbox("dispatcher", 64)
     )
+    catchup: Mailbox[Missed] = field(default_factory=lambda: Mailbox("catchup", 64))
     recorder: Mailbox[RecorderMessage] = field(default_factory=lambda: Mailbox("recorder", 200))
     reaper: Mailbox[ReaperMessage] = field(default_factory=lambda: Mailbox("reaper", 8))
     leases: Mailbox[Refused] = field(default_factory=lambda: Mailbox("leases", 1))

@@ -16,7 +16,7 @@ from uuid import UUID
 import anyio
 
 from duly.actors.context import Context
-from duly.actors.messages import Ownership, Refused
+from duly.actors.messages import Missed, Ownership, Refused
 from duly.actors.patience import Patience, QueuePatience
 from duly.storage import claims
 from duly.storage.claims import Claimed
@@ -148,14 +148,19 @@ class Firing:
             return [], rows
         self._refused = False
         if len(claim.tasks) < len(rows):
-            # Cancelled, changed or paused meanwhile; or too late for their misfire grace.
+            # Cancelled, changed or paused meanwhile; or too late for their misfire grace; or periodic,
+            # and more occurrences than this one are due.
             claimed = {task.id for task in claim.tasks}
             missing = [row for row in rows if row.id not in claimed]
             try:
-                await claims.expire(context.db, missing, now)
+                expired = await claims.expire(context.db, missing, now)
             except StoreUnavailableError as error:
                 self._postgres.failed(error)
                 return claim.tasks, missing
+            if len(expired) < len(missing):
+                # A full mailbox: the sweep brings them again.
+                left = {row.id for row in missing}.difference(expired)
+                context.boxes.catchup.offer(Missed(sorted(left)))
         return claim.tasks, []
 
     async def _read_back(

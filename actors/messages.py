@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from duly.actors.runtime import Reply
 from duly.storage.claims import Ended
@@ -44,6 +45,12 @@ class Due(NamedTuple):
     """ticker, prefetcher -> dispatcher: these are due now, in due order."""
 
     rows: Sequence[DueRow]
+
+
+class Missed(NamedTuple):
+    """dispatcher -> catchup: these could not be claimed; perhaps because occurrences were missed."""
+
+    ids: Sequence[UUID]
 
 
 class Capacity(NamedTuple):

@@ -1,16 +1,22 @@
 """Decides what follows an attempt that ended: again, when, or never. Pure."""
 
+import logging
 import math
 import random
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 from uuid import UUID
 
 import msgspec
 
+from duly.actors import courses
 from duly.storage.claims import Attempt, Ended, Outcome, Settlement
 from duly.storage.stream_facts import REPORT_JSON_BYTES_MAX, WORKER_CHARS_MAX
+from duly.wheel import occurrences
 from duly.wheel.backoff import Backoff, delay_s
+from duly.wheel.occurrences import SKIPS_MAX
+from duly.wheel.schedule import ScheduleError
 
 DELAY_MAX_S = 366 * 86_400.0
 """Longest delay that a worker may ask for; longer ones are cut to it."""
@@ -21,27 +27,56 @@ _ERROR_START_CHARS = 10_000
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding a foreign worker's JSON may raise; RecursionError: nested too deeply to read."""
 
+log = logging.getLogger("duly.recorder")
+
 _DEFAULT = Backoff()
 _decoder = msgspec.json.Decoder(Backoff)
 
 
 def decide(
-    ended: Ended, attempt: Attempt, now: datetime, rand: Callable[[], float] = random.random
+    ended: Ended,
+    attempt: Attempt,
+    now: datetime,
+    rand: Callable[[], float] = random.random,
+    skips_max: int = SKIPS_MAX,
 ) -> Settlement:
-    """A snooze burns no retry. A failure takes a retry if there is one and it may be retried."""
+    """What follows an attempt that ended.
+
+    A snooze burns no retry. A failure takes a retry if there is one and it may be retried. Else the
+    occurrence is over: a periodic task goes on to its next one, and skips `skips_max` at most.
+    """
     if ended.outcome == "snoozed":
-        return Settlement(ended, now + _delay(ended.delay_s or 0.0), counts=False)
+        return Settlement(ended, attempt, now + _delay(ended.delay_s or 0.0))
     # Lost or timed out, the work may still go on somewhere: with `fail` it must not start again.
     unknown = ended.outcome in ("lost", "timed_out")
     may_retry = ended.may_retry and not (unknown and attempt.on_lost == "fail")
-    if not may_retry or attempt.retry_count >= attempt.max_retries:
-        return Settlement(ended, None, counts=False)
+    if ended.outcome == "completed" or not may_retry or attempt.retry_count >= attempt.max_retries:
+        return _over(ended, attempt, now, skips_max)
     if ended.delay_s is not None:
         wait = _delay(ended.delay_s)
     else:
         backoff = _decoder.decode(attempt.backoff) if attempt.backoff else _DEFAULT
         wait = timedelta(seconds=delay_s(backoff, attempt.retry_count + 1, rand()))
-    return Settlement(ended, now + wait, counts=True)
+    return Settlement(ended, attempt, now + wait, counts=True)
+
+
+def _over(ended: Ended, attempt: Attempt, now: datetime, skips_max: int) -> Settlement:
+    if attempt.schedule is None:
+        status: Literal["completed", "failed"] = (
+            "completed" if ended.outcome == "completed" else "failed"
+        )
+        return Settlement(ended, attempt, status=status)
+    try:
+        course = courses.running(attempt)
+    except ScheduleError as error:  # its zone is not in this node's data any more
+        log.error("task %s ends, its schedule is not understood: %s", attempt.id, error)
+        said = _said("schedule", str(error))
+        return Settlement(ended._replace(error=said), attempt, status="failed")
+    step = occurrences.ended(course, now, skips_max)
+    return Settlement(
+        ended, attempt, place=courses.place(course.plan, step), status="completed",
+        ran=occurrences.counts(course),
+    )  # fmt: skip
 
 
 def _delay(seconds: float) -> timedelta:

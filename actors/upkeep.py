@@ -10,6 +10,7 @@ from redis.exceptions import ResponseError
 from duly.actors.context import Context
 from duly.actors.outcomes import is_token
 from duly.actors.patience import Patience
+from duly.actors.rezoning import rezone
 from duly.actors.runtime import Actor, Mailbox
 from duly.storage import slots, upkeep
 from duly.storage.errors import StoreUnavailableError
@@ -46,6 +47,7 @@ class Upkeep(Actor[NoReturn]):
             try:
                 await self._partitions()
                 await self._expire()
+                await rezone(self._context)
                 for queue in await self._context.streams.known_queues():
                     await self._sweep(queue)
                 self._patience.worked()

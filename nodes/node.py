@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from duly.actors.catchup import CatchUp
 from duly.actors.clock import ClockActor
 from duly.actors.context import Context, Options
 from duly.actors.dispatcher import Dispatcher
@@ -44,6 +45,7 @@ def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor
         Child("ticker", lambda: Ticker(context), boxes.ticker),
         Child("dispatcher", lambda: Dispatcher(context), boxes.dispatcher),
         Child("prefetcher", lambda: Prefetcher(context), boxes.prefetcher),
+        Child("catchup", lambda: CatchUp(context), boxes.catchup),
         Child("listener", lambda: Listener(context)),
         Child("recorder", lambda: Recorder(context), boxes.recorder),
         Child("reaper", lambda: Reaper(context), boxes.reaper),

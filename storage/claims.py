@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 from uuid import UUID
 
+from duly.storage.courses import Place, skipped_columns
 from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import DueRow
@@ -53,7 +54,7 @@ class Ended(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """What deciding between retry and end needs to know. `backoff` is JSON text or None."""
+    """What deciding what follows needs to know. `backoff` and `schedule` are JSON text or None."""
 
     id: UUID
     token: int
@@ -61,14 +62,30 @@ class Attempt(NamedTuple):
     max_retries: int
     backoff: str | None
     on_lost: str
+    occurrence: datetime
+    created_at: datetime
+    schedule: str | None = None
+    overrun: str = "skip"
+    misfire_grace: float | None = None
+    done_until: datetime | None = None
+    runs_done: int = 0
 
 
 class Settlement(NamedTuple):
-    """The decision over an attempt: again at an instant, or never."""
+    """The decision over an attempt.
+
+    `again_at`: the same occurrence once more, at that instant; `counts`: that takes a retry. Else
+    `place`: where a periodic task goes next. With neither, the task ends, as `status`. `ran`: the
+    occurrence counts among those of the schedule that ran.
+    """
 
     ended: Ended
-    again_at: datetime | None
-    counts: bool
+    attempt: Attempt
+    again_at: datetime | None = None
+    counts: bool = False
+    place: Place | None = None
+    status: Literal["completed", "failed"] = "failed"
+    ran: bool = False
 
 
 class Settled(NamedTuple):
@@ -167,18 +184,36 @@ async def attempts(db: Database, pairs: Sequence[tuple[UUID, int]]) -> dict[UUID
 
 
 async def settle(db: Database, decisions: Sequence[Settlement], now: datetime) -> list[Settled]:
-    """Record every other end of an attempt, with what follows, in one statement."""
+    """Record every other end of an attempt, with what follows, in one statement.
+
+    Not of a task whose schedule is not any more what was decided on.
+    """
+    places = [d.place or Place(None, d.again_at) for d in decisions]
     rows = await db.fetch(
         "settle",
         [d.ended.id for d in decisions],
         [d.ended.token for d in decisions],
         [None if d.ended.outcome == "snoozed" else d.ended.outcome for d in decisions],
-        [d.again_at for d in decisions],
+        [place.next_run_at for place in places],
         [d.counts for d in decisions],
         [d.ended.worker for d in decisions],
         [d.ended.started_at for d in decisions],
         [d.ended.finished_at for d in decisions],
         [d.ended.error for d in decisions],
+        [d.ended.result for d in decisions],
+        [d.status for d in decisions],
+        [d.attempt.occurrence for d in decisions],
+        [d.attempt.retry_count + 1 for d in decisions],
+        [d.attempt.schedule for d in decisions],
+        [d.attempt.overrun for d in decisions],
+        [d.ran for d in decisions],
+        [place.occurrence for place in places],
+        [place.following for place in places],
+        [place.done_until for place in places],
+        [place.skip_until for place in places],
+        [place.skip_reason for place in places],
+        [place.zone_data for place in places],
+        *skipped_columns([(d.ended.id, p) for d, p in zip(decisions, places, strict=True)]),
         now,
     )
     return [

@@ -5,17 +5,22 @@ answer to one is lost, it is looked up, and what was not done is done again (`ce
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from duly.storage import certainty
+from duly.storage.courses import Place
 from duly.storage.database import Database
 from duly.storage.slots import DueRow
 
 
 class NewTask(NamedTuple):
-    """A checked submission. JSON fields are text; `timeout` and `misfire_grace` in seconds."""
+    """A checked submission. JSON fields are text; `timeout` and `misfire_grace` in seconds.
+
+    `due` is when the first occurrence runs; of periodic tasks `occurrence` is its nominal time, and
+    the fields after it are as in `courses.Place`.
+    """
 
     id: UUID
     type: str
@@ -32,6 +37,13 @@ class NewTask(NamedTuple):
     fingerprint: bytes | None
     tags: str
     own_id: bool
+    created_at: datetime
+    occurrence: datetime
+    schedule: str | None = None
+    interval: timedelta | None = None
+    overrun: str = "skip"
+    following: datetime | None = None
+    zone_data: str | None = None
 
 
 class Submitted(NamedTuple):
@@ -112,7 +124,11 @@ class Filter(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a patch sets; None = leave. `misfire_grace` is set if `set_misfire_grace`."""
+    """What a patch sets; None = leave. `misfire_grace` is set if `set_misfire_grace`.
+
+    `schedule` is JSON text, and `interval` the period of it. `may_run`: it concerns only later
+    occurrences, so that a periodic task may run meanwhile.
+    """
 
     due: datetime | None = None
     payload: str | None = None
@@ -123,6 +139,18 @@ class Change(NamedTuple):
     tags: str | None = None
     set_misfire_grace: bool = False
     misfire_grace: float | None = None
+    schedule: str | None = None
+    interval: timedelta | None = None
+    overrun: str | None = None
+    may_run: bool = False
+
+
+class Decided(NamedTuple):
+    """At which version and status it was decided where a schedule leads; `place` None: where it is."""
+
+    version: int
+    status: str
+    place: Place | None
 
 
 class Waiting(NamedTuple):
@@ -179,7 +207,7 @@ async def submit(
 
         return await db.run(work)
 
-    return await _submitted_for_certain(db, tasks, now, attempt)
+    return await _submitted_for_certain(db, tasks, attempt)
 
 
 async def submit_all(
@@ -205,19 +233,19 @@ async def submit_all(
 
         return await db.run(work)
 
-    return await _submitted_for_certain(db, tasks, now, attempt)
+    return await _submitted_for_certain(db, tasks, attempt)
 
 
 async def _submitted_for_certain(
     db: Database,
     tasks: Sequence[NewTask],
-    now: datetime,
     attempt: Callable[[Sequence[NewTask]], Awaitable[list[Submitted]]],
 ) -> list[Submitted]:
     """Make an attempt; if how it ended is in doubt, look what it stored, and attempt what is missing."""
 
     async def again() -> list[Submitted]:
-        rows = await certainty.read_back(db, "stored", [task.id for task in tasks], now)
+        ids, times = [task.id for task in tasks], [task.created_at for task in tasks]
+        rows = await certainty.read_back(db, "stored", ids, times)
         there = [
             Submitted(row["id"], row["slot"], row["created_at"], row["owner"], False, None, None)
             for row in rows
@@ -279,10 +307,24 @@ async def cancel(db: Database, task_id: UUID, now: datetime) -> Cancelled | None
 
 
 async def patch(
-    db: Database, task_id: UUID, change: Change, if_version: int | None, now: datetime
+    db: Database,
+    task_id: UUID,
+    change: Change,
+    if_version: int | None,
+    now: datetime,
+    decided: Decided | None = None,
 ) -> Changed | None:
-    """Change a task if it is pending and at `if_version`; None if it has ended or never was."""
-    return await _change(db, task_id, now, "patch", if_version, *change)
+    """Change a task if it is pending and at `if_version`; None if it has ended or never was.
+
+    With `decided` only if the task still is as it was then.
+    """
+    at = (None, None) if decided is None else decided[:2]
+    to = (decided.place if decided is not None else None) or Place(None, None)
+    return await _change(
+        db, task_id, now, "patch", if_version, *change, *at,
+        to.occurrence, to.next_run_at, to.following, to.done_until, to.zone_data,
+        [one[0] for one in to.skipped], [one[1] for one in to.skipped],
+    )  # fmt: skip
 
 
 async def retry(db: Database, task_id: UUID, now: datetime) -> Changed | None:

@@ -1,5 +1,7 @@
 """A checked body becomes a change of a pending task."""
 
+from datetime import timedelta
+
 from msgspec import UNSET
 
 from duly.nodes.api.submissions import Checker, backoff_text
@@ -16,6 +18,7 @@ def change(body: TaskPatch, now_us: int, payload_limit: int) -> Change:
         now_us,
     )
     grace = body.misfire_grace
+    schedule = None if body.schedule is UNSET else checker.schedule(body.schedule, now_us)
     result = Change(
         due=due,
         payload=None
@@ -30,8 +33,15 @@ def change(body: TaskPatch, now_us: int, payload_limit: int) -> Change:
         misfire_grace=None
         if grace is UNSET or grace is None
         else checker.duration("misfire_grace", grace),
+        schedule=None if schedule is None else schedule.text(),
+        interval=None
+        if schedule is None or schedule.every_us is None
+        else timedelta(microseconds=schedule.every_us),
+        overrun=None if body.overrun is UNSET else body.overrun,
     )
     if not checker.errors and result == Change():
         checker.wrong("body", "names nothing to change")
     checker.raise_if_wrong()
-    return result
+    later = {"schedule", "interval", "overrun", "misfire_grace", "set_misfire_grace"}
+    named = {name for name, value in result._asdict().items() if value not in (None, False)}
+    return result._replace(may_run=named <= later)

@@ -93,6 +93,15 @@ def _paths() -> dict[str, Any]:
         "/v1/tasks/{id}/retry": {
             "post": _operation("Retry a failed task", {200: task}, (404, 409, 422),
                                parameters=one)},
+        "/v1/tasks/{id}/pause": {
+            "post": _operation("No more claims of a task", {200: task}, (404, 409, 422),
+                               parameters=one)},
+        "/v1/tasks/{id}/resume": {
+            "post": _operation("End the pause of a task", {200: task}, (404, 409, 422),
+                               parameters=one)},
+        "/v1/tasks/{id}/run-now": {
+            "post": _operation("Make a pending task due now", {200: task}, (404, 409, 422),
+                               parameters=one)},
         "/v1/tasks/{id}/runs": {
             "get": _operation("The runs of a task, newest first", {200: _ref("RunPage")},
                               (404, 422), parameters=one + page)},

@@ -5,16 +5,21 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
+from typing import Any
 
 import msgspec
 
+from duly.actors import courses
 from duly.nodes.api import json_guard
 from duly.nodes.api.problems import FieldError, Problem, invalid
 from duly.nodes.api.wire import KEY_MAX, TaskSubmission
 from duly.storage.ids import uuid7
 from duly.storage.tasks import NewTask
+from duly.wheel import occurrences
+from duly.wheel import schedule as schedules
 from duly.wheel.backoff import Backoff
 from duly.wheel.durations import from_us, parse_duration, parse_time
+from duly.wheel.schedule import Schedule, ScheduleError
 
 TIMEOUT_MAX_S = 30 * 86_400.0
 """Longest timeout of an attempt."""
@@ -90,6 +95,14 @@ class Checker:
             self.wrong(f"{field}{joint}{error.path}", str(error))
         return bytes(raw).decode()
 
+    def schedule(self, body: Mapping[str, Any], now_us: int) -> Schedule | None:
+        """A schedule that will fire, None if it is wrong."""
+        try:
+            return schedules.parse(body, from_us(now_us))
+        except ScheduleError as error:
+            self.wrong(f"schedule.{error.field}" if error.field else "schedule", error.message)
+            return None
+
     def raise_if_wrong(self) -> None:
         """Raise `Problem` 422 with everything that was noted."""
         if self.errors:
@@ -105,17 +118,18 @@ def new_task(
     body: TaskSubmission, raw: bytes, checker: Checker, now_us: int, payload_limit: int
 ) -> NewTask:
     """Check what the types could not; the caller looks at the checker's errors."""
-    due = checker.due(body.run_at, body.delay, now_us) or from_us(now_us)
+    now = from_us(now_us)
+    due = checker.due(body.run_at, body.delay, now_us)
     grace = body.misfire_grace
     key = body.idempotency_key
     if key is not None:
         checker.text("idempotency_key", key)
-    return NewTask(
+    new = NewTask(
         id=body.id or uuid7(now_us // 1000),
         type=body.type,
         queue=body.queue,
         payload=checker.payload(bytes(body.payload), payload_limit),
-        due=due,
+        due=due or now,
         max_retries=body.max_retries,
         backoff=None if body.backoff is None else backoff_text(body.backoff),
         timeout=checker.timeout(body.timeout),
@@ -126,6 +140,27 @@ def new_task(
         fingerprint=None if key is None or checker.errors else fingerprint(raw),
         tags=checker.tags(body.tags),
         own_id=body.id is not None,
+        created_at=now,
+        occurrence=due or now,
+        overrun=body.overrun,
+    )
+    schedule = None if body.schedule is None else checker.schedule(body.schedule, now_us)
+    return new if schedule is None else _periodic(new, schedule.text(), due)
+
+
+def _periodic(new: NewTask, schedule: str, due: datetime | None) -> NewTask:
+    """With its first occurrence, which runs at `due` if that is given."""
+    plan = schedules.load(schedule, new.created_at)
+    first = courses.place(plan, occurrences.first(new.id, plan, new.overrun))
+    assert first.occurrence is not None
+    assert first.next_run_at is not None
+    return new._replace(
+        occurrence=first.occurrence,
+        due=due or first.next_run_at,
+        schedule=schedule,
+        interval=plan.every,
+        following=first.following if due is None else None,
+        zone_data=first.zone_data,
     )
 
 

@@ -1,6 +1,7 @@
 """Handlers that show and change tasks."""
 
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from uuid import UUID
 
@@ -14,8 +15,9 @@ from duly.nodes.api import answers, bodies, queries, views
 from duly.nodes.api.access import caller
 from duly.nodes.api.changes import change
 from duly.nodes.api.problems import Problem, conflict, not_found
+from duly.nodes.api.rescheduling import Refused, Rescheduling
 from duly.nodes.api.wire import RunPage, TaskPage, TaskPatch
-from duly.storage import tasks
+from duly.storage import courses, tasks
 from duly.storage.redis import TROUBLE
 from duly.storage.tasks import TaskRow
 from duly.wheel.durations import from_us
@@ -32,6 +34,7 @@ class TaskHandlers:
         self._context = context
         self._db = context.api_db
         self._payload_limit = payload_limit
+        self._rescheduling = Rescheduling(context)
         self._redis = Patience("telling workers of cancellations", log)
 
     def routes(self) -> list[web.RouteDef]:
@@ -43,6 +46,9 @@ class TaskHandlers:
             web.patch(one, self.patch),
             web.post(one + "/cancel", self.cancel),
             web.post(one + "/retry", self.retry),
+            web.post(one + "/pause", self.pause),
+            web.post(one + "/resume", self.resume),
+            web.post(one + "/run-now", self.run_now),
             web.get(one + "/runs", self.runs, allow_head=False),
         ]
 
@@ -95,9 +101,13 @@ class TaskHandlers:
         raw = await bodies.read(request, self._payload_limit + bodies.ENVELOPE_BYTES)
         now_us = self._context.clock.now_us()
         wanted = change(bodies.decode(_patch, raw), now_us, self._payload_limit)
-        done = await tasks.patch(self._db, task_id, wanted, if_version, from_us(now_us))
+        if wanted.schedule is None and wanted.overrun is None:
+            done = await tasks.patch(self._db, task_id, wanted, if_version, from_us(now_us))
+        else:
+            done = await self._rescheduling.patch(task_id, wanted, if_version)
         if done is not None and done.changed:
-            await wakes.wake(self._context, [done.waiting])
+            if done.row.status == "pending" and not done.row.paused:
+                await wakes.wake(self._context, [done.waiting])
             return answers.task(done.row)
         row = await self._find(task_id) if done is None else done.row
         if if_version is not None and row.version != if_version:
@@ -138,6 +148,38 @@ class TaskHandlers:
             raise _refusal("only a failed task can be retried", await self._find(task_id))
         await wakes.wake(self._context, [done.waiting])
         return answers.task(done.row)
+
+    async def pause(self, request: web.Request) -> web.Response:
+        """No more claims of a task until it is resumed."""
+        task_id = queries.task_id(request)
+        await courses.pause(self._db, task_id, self._now(), paused=True)
+        row = await self._find(task_id)
+        if row.finished_at is not None:
+            raise _refusal("only an unfinished task can be paused", row)
+        return answers.task(row)
+
+    async def resume(self, request: web.Request) -> web.Response:
+        """End the pause of a task."""
+        return await self._act(
+            request, self._rescheduling.resume, "only an unfinished task can be resumed"
+        )
+
+    async def run_now(self, request: web.Request) -> web.Response:
+        """Make a pending task due now."""
+        return await self._act(
+            request, self._rescheduling.run_now, "only a pending task can be run now"
+        )
+
+    async def _act(
+        self, request: web.Request, act: Callable[[UUID], Awaitable[None]], rule: str
+    ) -> web.Response:
+        task_id = queries.task_id(request)
+        try:
+            await act(task_id)
+        except Refused as refused:
+            row = await self._find(task_id)
+            raise conflict(f"{rule}; this one {refused}", task=views.task(row)) from None
+        return answers.task(await self._find(task_id))
 
     def _now(self) -> datetime:
         return from_us(self._context.clock.now_us())

@@ -52,9 +52,9 @@ def submitted(new: NewTask, slot: int, created_at: datetime) -> TaskRow:
     """A task that was just inserted, without reading it back."""
     return TaskRow(
         id=new.id, type=new.type, queue=new.queue, payload=new.payload, status="pending",
-        paused=False, next_run_at=new.due, occurrence=new.due, slot=slot, owner=None, version=0,
+        paused=False, next_run_at=new.due, occurrence=new.occurrence, slot=slot, owner=None, version=0,
         retry_count=0, max_retries=new.max_retries, backoff=new.backoff, timeout=new.timeout,
-        schedule=None, overrun="skip", misfire_grace=new.misfire_grace, on_lost=new.on_lost,
+        schedule=new.schedule, overrun=new.overrun, misfire_grace=new.misfire_grace, on_lost=new.on_lost,
         priority=new.priority, idempotency_key=new.key, tags=new.tags, created_at=created_at,
         updated_at=created_at, started_at=None, finished_at=None, worker=None, result=None, error=None,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Request and reply shapes. Fields that a later version brings are refused as unknown."""
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -28,6 +28,32 @@ TagValue = Annotated[str, Meta(max_length=500)]
 Tags = Annotated[dict[TagName, TagValue], Meta(max_length=16)]
 KEY_MAX = 255
 Key = Annotated[str, Meta(min_length=1, max_length=KEY_MAX)]
+_DURATION = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "format": "duration"}]}
+_TIME = {"type": "string", "format": "date-time"}
+Schedule = Annotated[
+    dict[str, Any],
+    _shown(
+        description="`every` or `cron`; checked by hand, for better messages",
+        additionalProperties=False,
+        properties={
+            "every": _DURATION,
+            "cron": {"type": "string"},
+            "timezone": {"type": "string", "default": "UTC"},
+            "start_at": _TIME,
+            "end_at": _TIME,
+            "max_runs": {"type": "integer", "minimum": 1},
+            "jitter": _DURATION,
+            "dst": {
+                "type": "object",
+                "properties": {
+                    "gap": {"enum": ["shift", "skip"]},
+                    "fold": {"enum": ["first", "second", "both"]},
+                },
+            },
+        },
+    ),
+]
+Overrun = Literal["skip", "queue"]
 Token = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 WorkerName = Annotated[str, Meta(min_length=1, max_length=200)]
 
@@ -40,7 +66,7 @@ def _null() -> Raw:
 
 
 class TaskSubmission(msgspec.Struct, forbid_unknown_fields=True):
-    """A task and when to run it: at `run_at`, after `delay`, or now."""
+    """A task and when to run it: at `run_at`, after `delay`, now, or by a `schedule`."""
 
     type: Type
     id: UUID | None = None
@@ -51,6 +77,8 @@ class TaskSubmission(msgspec.Struct, forbid_unknown_fields=True):
     max_retries: MaxRetries = 3
     backoff: Backoff | None = None
     timeout: Duration = 300.0
+    schedule: Schedule | None = None
+    overrun: Overrun = "skip"
     misfire_grace: Duration | None = None
     on_lost: Literal["retry", "fail"] = "retry"
     priority: Priority = 5
@@ -71,7 +99,7 @@ class BatchAnswer(msgspec.Struct):
 
 
 class TaskPatch(msgspec.Struct, forbid_unknown_fields=True):
-    """What to change of a pending task; absent fields stay."""
+    """What to change of a pending task; absent fields stay. Some may change while it runs."""
 
     run_at: Time | msgspec.UnsetType = msgspec.UNSET
     delay: Duration | msgspec.UnsetType = msgspec.UNSET
@@ -81,6 +109,8 @@ class TaskPatch(msgspec.Struct, forbid_unknown_fields=True):
     backoff: Backoff | msgspec.UnsetType = msgspec.UNSET
     timeout: Duration | msgspec.UnsetType = msgspec.UNSET
     tags: Tags | msgspec.UnsetType = msgspec.UNSET
+    schedule: Schedule | msgspec.UnsetType = msgspec.UNSET
+    overrun: Overrun | msgspec.UnsetType = msgspec.UNSET
     misfire_grace: Duration | msgspec.UnsetType | None = msgspec.UNSET
 
 

@@ -1,4 +1,4 @@
-"""duly submit, get, list, cancel, retry, runs: the API from the command line."""
+"""duly submit, get, list, cancel, retry, pause, resume, run-now, runs: the API from the command line."""
 
 import argparse
 import os
@@ -45,6 +45,9 @@ def add_to(commands: Any) -> None:
         ("get", _get, "show a task"),
         ("cancel", _cancel, "cancel a pending or running task"),
         ("retry", _retry, "make a failed task due now"),
+        ("pause", _pause, "let a task not begin until it is resumed"),
+        ("resume", _resume, "end a task's pause"),
+        ("run-now", _run_now, "make a pending task due now"),
         ("runs", _runs, "list the finished attempts of a task, newest first"),
     ):
         parser = commands.add_parser(name, help=text, parents=[api])
@@ -65,6 +68,16 @@ def _add_submit(commands: Any, api: argparse.ArgumentParser) -> None:
     when.add_argument("--at", dest="run_at", metavar="TIME",
                       help="due at this time, such as 2026-12-24T18:00:00+01:00")  # fmt: skip
     when.add_argument("--in", dest="delay", metavar="DURATION", help="due after this time")
+    periodic = submit.add_mutually_exclusive_group()
+    periodic.add_argument("--every", metavar="DURATION", help="run it again and again")
+    periodic.add_argument(
+        "--cron", metavar="EXPRESSION", help='run it by this, such as "0 3 * * *"'
+    )
+    submit.add_argument("--tz", dest="timezone", metavar="ZONE",
+                        help="time zone of --cron (default: UTC)")  # fmt: skip
+    submit.add_argument("--overrun", choices=["skip", "queue"],
+                        help="what becomes of an occurrence that comes due while the one before "
+                        "runs (default: skip)")  # fmt: skip
     submit.add_argument("--queue", help="which stream it goes to (default: default)")
     submit.add_argument("--priority", type=int, metavar="N", help="0 to 9, 9 first (default: 5)")
     submit.add_argument("--max-retries", type=int, metavar="N", help="retries allowed (default: 3)")
@@ -116,11 +129,18 @@ def _submit(client: SyncClient, args: argparse.Namespace) -> None:
         fail(f"the payload is not JSON: {error}")
     given = {
         name: getattr(args, name)
-        for name in ("queue", "run_at", "priority", "max_retries", "on_lost", "idempotency_key")
-    }
+        for name in ("queue", "run_at", "priority", "max_retries", "on_lost", "idempotency_key",
+                     "overrun")
+    }  # fmt: skip
     for name in ("delay", "timeout", "misfire_grace"):
         given[name] = values.duration(getattr(args, name))
     options: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+    if args.every is not None:
+        options["schedule"] = {"every": values.duration(args.every)}
+    elif args.cron is not None:
+        options["schedule"] = {"cron": args.cron, "timezone": args.timezone or "UTC"}
+    if args.timezone is not None and args.cron is None:
+        fail("--tz goes with --cron")
     if args.tags:
         options["tags"] = dict(_tag(tag) for tag in args.tags)
     task = client.submit(args.type, payload, **options)
@@ -149,6 +169,18 @@ def _retry(client: SyncClient, args: argparse.Namespace) -> None:
     _show(client.retry(args.id), args)
 
 
+def _pause(client: SyncClient, args: argparse.Namespace) -> None:
+    _show(client.pause(args.id), args)
+
+
+def _resume(client: SyncClient, args: argparse.Namespace) -> None:
+    _show(client.resume(args.id), args)
+
+
+def _run_now(client: SyncClient, args: argparse.Namespace) -> None:
+    _show(client.run_now(args.id), args)
+
+
 def _list(client: SyncClient, args: argparse.Namespace) -> None:
     names = ("status", "type", "queue", "tag", "due_before", "due_after", "limit")
     filters = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
@@ -174,14 +206,14 @@ def _show(task: Task, args: argparse.Namespace) -> None:
     if args.json:
         _print_json(task)
         return
-    for name in ("id", "type", "queue", "status", "next_run_at", "version", "retry_count",
+    for name in ("id", "type", "queue", "status", "paused", "next_run_at", "schedule", "version", "retry_count",
                  "max_retries", "worker", "finished_at", "payload", "result", "error"):  # fmt: skip
         value = getattr(task, name)
-        if value is None or (name == "retry_count" and value == 0):
+        if value is None or (name in ("retry_count", "paused") and not value):
             continue
         if isinstance(value, datetime):
             value = _time(value)
-        elif name in ("payload", "result", "error"):
+        elif name in ("payload", "result", "error", "schedule", "paused"):
             value = exact_json.encode(value).decode()
         print(f"{name:<12} {value}")
 

@@ -4,6 +4,8 @@ client.py     Client: one method for each call of the API
 sync.py       SyncClient: the same methods for code without an event loop
 models.py     Task and Run, as the API shows them
 options.py    what may be given, and how it is written as JSON
+schedules.py  Every and Cron
+values.py     times and durations
 transport.py  one HTTP session: repeats what may be repeated, turns answers into errors
 errors.py     the error tree
 """
@@ -25,13 +27,16 @@ from duly.nodes.client.errors import (
 from duly.nodes.client.models import Run, Task
 from duly.nodes.client.options import NewTask, TaskChanges, TaskOptions
 from duly.nodes.client.pages import Pages
+from duly.nodes.client.schedules import Cron, Every
 from duly.nodes.client.sync import SyncClient
 
 __all__ = [
     "ApiError",
     "Client",
     "Conflict",
+    "Cron",
     "DulyError",
+    "Every",
     "FieldError",
     "Invalid",
     "NewTask",

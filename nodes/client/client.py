@@ -11,9 +11,10 @@ import msgspec
 
 from duly.nodes.client import options
 from duly.nodes.client.models import Run, Task
-from duly.nodes.client.options import NewTask, TaskChanges, TaskOptions, When
+from duly.nodes.client.options import NewTask, TaskChanges, TaskOptions
 from duly.nodes.client.pages import Pages
 from duly.nodes.client.transport import Transport
+from duly.nodes.client.values import When, moment
 from duly.nodes.exact_json import ExactDecoder
 
 
@@ -120,7 +121,7 @@ class Client:
         """
         query = {"status": status, "type": type, "queue": queue, "tag": tag}
         for name, value in (("due_before", due_before), ("due_after", due_after)):
-            query[name] = None if value is None else options.moment(name, value)
+            query[name] = None if value is None else moment(name, value)
 
         async def fetch(cursor: str | None, size: int) -> tuple[list[Task], str | None]:
             wanted = {**query, "cursor": cursor, "limit": str(size)}
@@ -144,6 +145,8 @@ class Client:
     ) -> Task:
         """Change a pending task; with `if_match` only if that is still its version.
 
+        `schedule`, `overrun` and `misfire_grace` of a periodic task may change while it runs.
+
         Raises NotFound, Conflict if it is not pending, PreconditionFailed for another version.
         """
         headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
@@ -153,6 +156,27 @@ class Client:
     async def retry(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
         """Make a failed task pending, due now; raises NotFound, or Conflict if it has not failed."""
         return _TASK.decode(await self._send("POST", _path(id, "retry")))
+
+    async def pause(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
+        """Let a task not begin until it is resumed; what runs goes on.
+
+        Raises NotFound, or Conflict if it has finished.
+        """
+        return _TASK.decode(await self._send("POST", _path(id, "pause")))
+
+    async def resume(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
+        """End a pause. Occurrences that came due in it are skipped, a one-off runs now.
+
+        Raises NotFound, or Conflict if it has finished.
+        """
+        return _TASK.decode(await self._send("POST", _path(id, "resume")))
+
+    async def run_now(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
+        """Run a pending task now; a periodic one goes on by its schedule after it.
+
+        Raises NotFound, or Conflict if it runs, is paused, or has finished.
+        """
+        return _TASK.decode(await self._send("POST", _path(id, "run-now")))
 
     def runs(
         self,

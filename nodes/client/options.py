@@ -1,18 +1,12 @@
 """What a caller may give, and how it is written as JSON."""
 
-import math
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypedDict
 from uuid import UUID
 
 from duly.nodes import exact_json
-
-When = datetime | str
-"""An aware datetime, or RFC 3339 text with an offset."""
-
-Duration = float | timedelta | str
-"""Seconds, a timedelta, or an ISO 8601 duration such as `PT5M`."""
+from duly.nodes.client.schedules import Schedule, schedule_body
+from duly.nodes.client.values import Duration, When, duration, moment
 
 
 class TaskOptions(TypedDict, total=False):
@@ -22,6 +16,10 @@ class TaskOptions(TypedDict, total=False):
     """When it is due; with neither `run_at` nor `delay` it is due now."""
     delay: Duration | None
     """How long from now it is due."""
+    schedule: Schedule | None
+    """For a periodic task; see `Every` and `Cron`."""
+    overrun: Literal["skip", "queue"]
+    """What becomes of an occurrence that comes due while the one before still runs."""
     queue: str
     priority: int
     """0 to 9, 9 first, among due tasks of one queue that wait for capacity."""
@@ -48,7 +46,7 @@ class NewTask(TaskOptions, total=False):
 
 
 class TaskChanges(TypedDict, total=False):
-    """What `update` may change in a pending task."""
+    """What `update` may change in a pending task; the last three also while it runs."""
 
     run_at: When
     delay: Duration
@@ -58,12 +56,14 @@ class TaskChanges(TypedDict, total=False):
     backoff: Mapping[str, Any]
     timeout: Duration
     tags: Mapping[str, str]
+    schedule: Schedule
+    overrun: Literal["skip", "queue"]
     misfire_grace: Duration | None
 
 
 _TIMES: Final = frozenset({"run_at"})
 _DURATIONS: Final = frozenset({"delay", "timeout", "misfire_grace"})
-_LEFT_OUT: Final = frozenset({"run_at", "delay"})
+_LEFT_OUT: Final = frozenset({"run_at", "delay", "schedule"})
 
 
 def submission(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def submission(task: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError("a task needs a type")
     known = NewTask.__annotations__.keys() | TaskOptions.__annotations__.keys()
     body = _body(task, known)
-    # None means "not given" for the two that together say when; elsewhere null has its own meaning.
+    # None means "not given" for those that together say when; elsewhere null has its own meaning.
     return {k: v for k, v in body.items() if v is not None or k not in _LEFT_OUT}
 
 
@@ -88,27 +88,6 @@ def encode(body: object) -> bytes:
     return exact_json.encode(body)
 
 
-def moment(name: str, value: When) -> str:
-    """Return a time as RFC 3339 text; raises ValueError for a datetime without an offset."""
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise ValueError(f"{name} needs a time zone: {value!r}")
-        return value.isoformat()
-    if isinstance(value, str):
-        return value
-    raise TypeError(f"{name} is a datetime or text, not {type(value).__name__}")
-
-
-def _duration(name: str, value: Duration) -> float | str:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise TypeError(f"{name} is seconds, a timedelta or text, not {type(value).__name__}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{name} is a finite number of seconds, not {value}")
-    return value
-
-
 def _body(given: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
     unknown = sorted(given.keys() - set(known))
     if unknown:
@@ -120,7 +99,9 @@ def _body(given: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
         elif name in _TIMES:
             body[name] = moment(name, value)
         elif name in _DURATIONS:
-            body[name] = _duration(name, value)
+            body[name] = duration(name, value)
+        elif name == "schedule":
+            body[name] = schedule_body(value)
         else:
             body[name] = value
     return body

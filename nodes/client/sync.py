@@ -12,8 +12,9 @@ from uuid import UUID
 from duly.nodes.client.client import Client
 from duly.nodes.client.loop_thread import LoopThread
 from duly.nodes.client.models import Run, Task
-from duly.nodes.client.options import NewTask, TaskChanges, TaskOptions, When
+from duly.nodes.client.options import NewTask, TaskChanges, TaskOptions
 from duly.nodes.client.pages import Pages
+from duly.nodes.client.values import When
 
 T = TypeVar("T")
 
@@ -107,6 +108,18 @@ class SyncClient:
     def retry(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
         """Make a failed task pending; see `Client.retry`."""
         return self._thread.run(self._client.retry(id))
+
+    def pause(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
+        """Let a task not begin until it is resumed; see `Client.pause`."""
+        return self._thread.run(self._client.pause(id))
+
+    def resume(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
+        """End a pause; see `Client.resume`."""
+        return self._thread.run(self._client.resume(id))
+
+    def run_now(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
+        """Run a pending task now; see `Client.run_now`."""
+        return self._thread.run(self._client.run_now(id))
 
     def runs(
         self,

@@ -25,8 +25,9 @@ with writing as materialized (
     from unnest($1::uuid[], $2::bigint[]) as c (id, version)
     where t.id = c.id and t.version = c.version
       and case when t.status = 'pending' then not t.paused end
-      and (t.misfire_grace is null or t.retry_count > 0
+      and (t.misfire_grace is null or t.begun
            or extract(epoch from $6 - t.next_run_at) <= t.misfire_grace)
+      and (t.following is null or t.following > $6)
       and (select owned from ok)
     returning t.id, t.version, t.type, t.queue, t.occurrence, t.retry_count, t.timeout, t.on_lost,
         -- A large answer that a paused node does not read would hold the slots' locks.
@@ -59,7 +60,7 @@ with gone as (
     delete from tasks t using unnest($1::uuid[], $2::bigint[]) as c (id, version)
     where t.id = c.id and t.version = c.version
       and case when t.status = 'pending' then not t.paused end
-      and t.retry_count = 0 and t.schedule is null
+      and not t.begun and t.schedule is null
       and extract(epoch from $3::timestamptz - t.next_run_at) > t.misfire_grace
     returning t.*
 ), moved as (
@@ -111,54 +112,77 @@ with reported as (
 select id, version from gone;
 
 -- name: attempts
--- What deciding between retry and end needs to know.
-select t.id, t.version, t.retry_count, t.max_retries, t.backoff, t.on_lost
+-- What deciding what follows needs to know.
+select t.id, t.version, t.retry_count, t.max_retries, t.backoff, t.on_lost, t.occurrence,
+       t.created_at, t.schedule, t.overrun, t.misfire_grace, t.done_until, t.runs_done
 from tasks t join unnest($1::uuid[], $2::bigint[]) as c (id, version)
   on t.id = c.id and t.version = c.version
 where case when t.status = 'running' then true end;
 
 -- name: settle
--- Every other end of an attempt. next_run_at says what follows: an instant = pending again then,
--- null = failed for good. outcome null = no run (a snooze). A retry takes one of its retries.
+-- Every other end of an attempt, with what follows it. again_at: pending again then; null = ended
+-- for good, as `status`. outcome null = no run (a snooze). A retry takes one of its retries, and
+-- `next` is null. Else `next` is the occurrence that comes after this one, and what was skipped in
+-- between is recorded: so no crash can lose one or repeat it. Not if the schedule has changed since it was
+-- read: the decision has to be made anew.
 with settled as (
     select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::timestamptz[], $5::boolean[],
-                         $6::text[], $7::timestamptz[], $8::timestamptz[], $9::jsonb[])
-        as r (id, token, outcome, again_at, counts, by, began, ended, error)
+                         $6::text[], $7::timestamptz[], $8::timestamptz[], $9::jsonb[], $10::jsonb[],
+                         $11::text[], $12::timestamptz[], $13::int[], $14::jsonb[], $15::text[],
+                         $16::boolean[], $17::timestamptz[], $18::timestamptz[], $19::timestamptz[],
+                         $20::timestamptz[], $21::text[], $22::text[])
+        as r (id, token, outcome, again_at, counts, by, began, ended, error, result, status, occurrence,
+              attempt, schedule, overrun, ran, next, following, done_until, skip_until, skip_reason,
+              zone_data)
 ), again as (
     update tasks t set
         status = 'pending', next_run_at = r.again_at,
-        retry_count = t.retry_count + r.counts::int,
+        retry_count = case when r.next is null then t.retry_count + r.counts::int else 0 end,
         owner = null, claimed_at = null, started_at = null, start_id = null, worker = null,
-        updated_at = $10, error = coalesce(r.error, t.error)
+        updated_at = $26,
+        error = case when r.outcome is distinct from 'completed' then coalesce(r.error, t.error) end,
+        begun = r.next is null, occurrence = coalesce(r.next, t.occurrence),
+        runs_done = t.runs_done + r.ran::int, following = r.following,
+        done_until = coalesce(r.done_until, t.done_until), skip_until = r.skip_until,
+        skip_reason = r.skip_reason, zone_data = coalesce(r.zone_data, t.zone_data)
     from settled r
     where t.id = r.id and t.version = r.token and r.again_at is not null
       and case when t.status = 'running' then true end
-    returning t.id, t.version, t.slot, t.next_run_at, t.priority, t.queue, t.occurrence,
-              t.retry_count + 1 - r.counts::int as attempt
+      and t.schedule is not distinct from r.schedule and t.overrun = r.overrun
+    returning t.id, t.version, t.slot, t.next_run_at, t.priority, t.queue
 ), gone as (
     delete from tasks t using settled r
     where t.id = r.id and t.version = r.token and r.again_at is null
       and case when t.status = 'running' then true end
-    returning t.*, r.by, r.began, r.error as last_error
+      and t.schedule is not distinct from r.schedule and t.overrun = r.overrun
+    returning t.*, r.by, r.began, r.status as last_status, r.result as last_result,
+              r.error as last_error
 ), moved as (
     insert into finished_tasks (id, type, queue, payload, status, slot, owner, version, retry_count,
         max_retries, interval, created_at, updated_at, occurrence, paused, backoff, timeout, schedule,
         overrun, misfire_grace, on_lost, priority, idempotency_key, tags, started_at, finished_at,
-        worker, error)
-    select id, type, queue, payload, 'failed', slot, owner, version, retry_count,
-        max_retries, interval, created_at, $10, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, began, $10, by, last_error
+        worker, result, error)
+    select id, type, queue, payload, last_status, slot, owner, version, retry_count,
+        max_retries, interval, created_at, $26, occurrence, paused, backoff, timeout, schedule,
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, began, $26, by,
+        last_result, last_error
     from gone
 ), ended as (
-    select id, version, occurrence, attempt from again
-    union all
-    select id, version, occurrence, retry_count + 1 from gone
+    select id, version from again union all select id, version from gone
 ), attempt as (
     insert into runs (task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at,
-                      recorded_at, error)
-    select e.id, e.version, e.occurrence, e.attempt, r.outcome, r.by, r.began, r.ended, $10, r.error
+                      recorded_at, error, result)
+    select e.id, e.version, r.occurrence, r.attempt, r.outcome, r.by, r.began, r.ended, $26, r.error,
+           r.result
     from ended e join settled r on r.id = e.id and r.token = e.version
     where r.outcome is not null
+), skipped as (
+    -- A microsecond apart: so they have an order, and are not the same run.
+    insert into runs (task_id, token, occurrence, attempt, outcome, recorded_at, error)
+    select e.id, e.version, s.occurrence, 1, 'skipped', $26 + s.place * interval '1 microsecond', s.error
+    from ended e
+    join unnest($23::uuid[], $24::timestamptz[], $25::jsonb[])
+        with ordinality as s (id, occurrence, error, place) on s.id = e.id
 )
 select e.id, a.version, a.slot, a.next_run_at, a.priority, a.queue, s.owner as slot_owner
 from ended e left join again a on a.id = e.id left join slots s on s.slot = a.slot;

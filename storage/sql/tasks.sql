@@ -7,29 +7,32 @@ with asked as materialized (
     select * from unnest(
         $1::uuid[], $2::text[], $3::text[], $4::jsonb[], $5::timestamptz[], $6::int[], $7::jsonb[],
         $8::float8[], $9::float8[], $10::text[], $11::smallint[], $12::text[], $13::bytea[],
-        $14::jsonb[], $15::boolean[]
+        $14::jsonb[], $15::boolean[], $16::timestamptz[], $17::timestamptz[], $18::jsonb[],
+        $19::interval[], $20::text[], $21::timestamptz[], $22::text[]
     ) as a (id, type, queue, payload, due, max_retries, backoff,
             timeout, misfire_grace, on_lost, priority, key, fingerprint,
-            tags, own_id)
+            tags, own_id, created_at, occurrence, schedule,
+            interval, overrun, following, zone_data)
 ), keyed as (
     insert into idempotency_keys as k (key, task_id, fingerprint, expires_at)
-    select key, id, fingerprint, $17::timestamptz from asked where key is not null order by key
+    select key, id, fingerprint, $24::timestamptz from asked where key is not null order by key
     on conflict (key) do update set
-        task_id = case when k.expires_at <= $16 then excluded.task_id else k.task_id end,
-        fingerprint = case when k.expires_at <= $16 then excluded.fingerprint else k.fingerprint end,
-        expires_at = case when k.expires_at <= $16 then excluded.expires_at else k.expires_at end
+        task_id = case when k.expires_at <= $23 then excluded.task_id else k.task_id end,
+        fingerprint = case when k.expires_at <= $23 then excluded.fingerprint else k.fingerprint end,
+        expires_at = case when k.expires_at <= $23 then excluded.expires_at else k.expires_at end
     returning key, task_id, fingerprint, expires_at
 ), judged as materialized (
     -- Other than what was asked for: the key is known. (An equal id alone may be a repeat.)
     select a.*, k.task_id as first_id, k.fingerprint as first_fingerprint,
-           coalesce(k.task_id <> a.id or k.expires_at <> $17, false) as known
+           coalesce(k.task_id <> a.id or k.expires_at <> $24, false) as known
     from asked a left join keyed k on k.key = a.key
 ), inserted as (
     insert into tasks (id, type, queue, payload, next_run_at, occurrence, max_retries, backoff,
                        timeout, misfire_grace, on_lost, priority, idempotency_key, tags,
-                       created_at, updated_at)
-    select a.id, a.type, a.queue, a.payload, a.due, a.due, a.max_retries, a.backoff,
-           a.timeout, a.misfire_grace, a.on_lost, a.priority, a.key, a.tags, $16, $16
+                       created_at, updated_at, schedule, interval, overrun, following, zone_data)
+    select a.id, a.type, a.queue, a.payload, a.due, a.occurrence, a.max_retries, a.backoff,
+           a.timeout, a.misfire_grace, a.on_lost, a.priority, a.key, a.tags,
+           a.created_at, a.created_at, a.schedule, a.interval, a.overrun, a.following, a.zone_data
     from judged a
     where not a.known
       and not (a.own_id and exists (select from finished_tasks f where f.id = a.id))
@@ -43,12 +46,16 @@ left join inserted i on i.id = a.id
 left join slots s on s.slot = i.slot;
 
 -- name: stored
--- After a submission in doubt: what it has stored of these ids. Its own instant is its mark.
+-- After a submission in doubt: what it has stored of these ids. When each was created is its mark.
+with asked as (
+    select * from unnest($1::uuid[], $2::timestamptz[]) as a (id, created_at)
+)
 select t.id, t.slot, t.created_at, s.owner
-from tasks t left join slots s on s.slot = t.slot
-where t.id = any($1::uuid[]) and t.created_at = $2
+from asked a join tasks t on t.id = a.id and t.created_at = a.created_at
+left join slots s on s.slot = t.slot
 union all
-select id, slot, created_at, null from finished_tasks where id = any($1::uuid[]) and created_at = $2;
+select f.id, f.slot, f.created_at, null
+from asked a join finished_tasks f on f.id = a.id and f.created_at = a.created_at;
 
 -- name: withdraw_finished
 -- Within the transaction of a submission: an id of the client's own whose task ended between the
@@ -135,23 +142,46 @@ from moved m cross join gone g;
 -- name: patch
 -- Change a pending task; a null flag leaves its field alone. Answers the task as it is after it, or,
 -- unchanged, as it was when that was decided. A new time is a new occurrence, except of a task that
--- has begun: what it did under the old one must not be done twice.
+-- has begun, where what it did under the old one must not be done twice, and of a periodic one.
+-- $17 names the version and status at which it was decided where the schedule leads from now on; then
+-- $19 is the occurrence that waits, and what was skipped is recorded. Of a periodic task that runs,
+-- what concerns only its later occurrences ($16) may be changed; its version, the token, stays.
 with found as materialized (
     select * from tasks where id = $1 for update
 ), changed as (
     update tasks t set
-        next_run_at = coalesce($4, t.next_run_at),
-        occurrence = case when t.retry_count = 0 and t.occurrence = t.next_run_at
+        next_run_at = coalesce($4, $20, t.next_run_at),
+        occurrence = case when $19::timestamptz is not null then $19
+                          when t.schedule is null and t.retry_count = 0
+                               and t.occurrence = t.next_run_at
                                and not exists (select from runs r where r.task_id = t.id)
                           then coalesce($4, t.occurrence) else t.occurrence end,
         payload = coalesce($5, t.payload), priority = coalesce($6, t.priority),
         max_retries = coalesce($7, t.max_retries), backoff = coalesce($8, t.backoff),
         timeout = coalesce($9, t.timeout), tags = coalesce($10, t.tags),
         misfire_grace = case when $11 then $12 else t.misfire_grace end,
-        version = t.version + 1, updated_at = $2
+        schedule = coalesce($13, t.schedule),
+        interval = case when $13 is null then t.interval else $14::interval end,
+        overrun = coalesce($15, t.overrun),
+        following = case when $4 is not null and t.skip_until is null then null
+                         when $19 is not null then $21 else t.following end,
+        done_until = coalesce($22, t.done_until),
+        skip_until = case when $19 is null then t.skip_until end,
+        skip_reason = case when $19 is null then t.skip_reason end,
+        zone_data = case when $19 is null then t.zone_data else $23::text end,
+        version = t.version + case when t.status = 'pending' then 1 else 0 end, updated_at = $2
     from found f
-    where t.id = f.id and f.status = 'pending' and ($3::bigint is null or f.version = $3)
+    where t.id = f.id and ($3::bigint is null or f.version = $3)
+      and (f.status = 'pending' or (f.status = 'running' and f.schedule is not null and $16::boolean))
+      and ($17::bigint is null or (f.version = $17 and f.status = $18::text))
     returning t.*
+), skipped as (
+    insert into runs (task_id, token, occurrence, attempt, outcome, recorded_at, error)
+    select c.id, c.version, s.occurrence, 1, 'skipped', $2 + s.place * interval '1 microsecond',
+           s.error
+    from changed c
+    cross join unnest($24::timestamptz[], $25::jsonb[])
+        with ordinality as s (occurrence, error, place)
 ), answer as (
     select changed.*, true as was_changed from changed
     union all

@@ -30,7 +30,7 @@ def ended(
 
 
 def attempt(used: int = 0, allowed: int = 3, on_lost: str = "retry") -> Attempt:
-    return Attempt(ID, 3, used, allowed, FIXED, on_lost)
+    return Attempt(ID, 3, used, allowed, FIXED, on_lost, NOW, NOW)
 
 
 def test_a_report_is_read_as_the_protocol_has_it() -> None:

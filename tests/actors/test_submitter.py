@@ -30,6 +30,7 @@ def new_task(number: int, key: str | None = None) -> NewTask:
         id=UUID(int=number), type="t", queue="q", payload="null", due=at(1), max_retries=3,
         backoff=None, timeout=300, misfire_grace=None, on_lost="retry", priority=5, key=key,
         fingerprint=b"f" if key else None, tags="{}", own_id=False,
+        created_at=at(0), occurrence=at(1),
     )  # fmt: skip
 
 

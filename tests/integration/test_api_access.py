@@ -65,6 +65,8 @@ async def test_read_may_look_and_not_touch(guarded: RunningNode) -> None:
         ("POST", "/v1/tasks", {"type": "a"}), ("POST", "/v1/tasks/batch", {"tasks": []}),
         ("PATCH", path, {"priority": 1}), ("POST", path + "/cancel", None),
         ("POST", path + "/retry", None), ("POST", path + "/start", {}),
+        ("POST", path + "/pause", None), ("POST", path + "/resume", None),
+        ("POST", path + "/run-now", None),
         ("POST", path + "/report", {}), ("POST", "/v1/reports", {"reports": []}),
     ):  # fmt: skip
         answer = await guarded.call(method, change, body, reader)

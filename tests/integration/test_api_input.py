@@ -41,7 +41,7 @@ BAD: list[tuple[bytes, int, list[str]]] = [
     (b'{"type":"a","id":"x"}', 422, ["id"]),
     (b'{"type":"a","id":7}', 422, ["id"]),
     (b'{"type":"a","nope":1}', 422, ["nope"]),
-    (b'{"type":"a","schedule":{"every":1}}', 422, ["schedule"]),
+    (b'{"type":"a","schedule":{"every":1,"cron":"* * * * *"}}', 422, ["schedule"]),
     (b'{"type":"a","status":"failed"}', 422, ["status"]),
     (b'{"type":"a","priority":10}', 422, ["priority"]),
     (b'{"type":"a","priority":-1}', 422, ["priority"]),

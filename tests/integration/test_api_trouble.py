@@ -227,10 +227,11 @@ async def test_a_database_without_the_schema_is_503(fresh_database: str, redis_u
 
 
 def _new(task_type: str) -> NewTask:
+    now = datetime.now(UTC)
     return NewTask(
-        id=uuid4(), type=task_type, queue="default", payload="1", due=datetime.now(UTC),
+        id=uuid4(), type=task_type, queue="default", payload="1", due=now,
         max_retries=0, backoff=None, timeout=1, misfire_grace=None, on_lost="retry", priority=5,
-        key=None, fingerprint=None, tags="{}", own_id=False,
+        key=None, fingerprint=None, tags="{}", own_id=False, created_at=now, occurrence=now,
     )  # fmt: skip
 
 

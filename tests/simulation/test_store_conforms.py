@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+import simulated.course_statements
 import simulated.statements
 import simulated.task_statements  # noqa: F401 - registers statements
 from simulated.statement_draws import Draws
@@ -19,9 +20,11 @@ _TABLES = {
     "tasks": "id, type, queue, payload, next_run_at, status, slot, owner, version, retry_count, "
     "max_retries, created_at, updated_at, occurrence, paused, backoff, timeout, overrun, "
     "misfire_grace, on_lost, priority, idempotency_key, tags, claimed_at, started_at, start_id, "
-    "worker, error",
+    "worker, error, schedule, interval, runs_done, begun, done_until, following, skip_until, "
+    "skip_reason, zone_data",
     "finished_tasks": "id, type, queue, status, slot, owner, version, retry_count, created_at, "
-    "updated_at, occurrence, on_lost, priority, started_at, finished_at, worker, result, error",
+    "updated_at, occurrence, on_lost, priority, started_at, finished_at, worker, result, error, "
+    "schedule, interval, overrun, paused",
     "runs": "task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at, "
     "recorded_at, error, result",
     "slots": "slot, owner, epoch",

@@ -15,6 +15,7 @@ from store_rig import (
     new_task,
     opened,
     outcomes,
+    over,
     own_all,
     query,
     statuses,
@@ -22,7 +23,6 @@ from store_rig import (
 )
 
 from duly.storage import claims, tasks
-from duly.storage.claims import Settlement
 from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import DueRow
@@ -72,7 +72,9 @@ async def arm(store: Store, where: str) -> None:
 
 async def warm_up(db: Database) -> None:
     """So that the connection's next statement is the one meant, and none to prepare it."""
-    (unused,) = await tasks.submit(db, [new_task(own_id=True)], NOW - timedelta(1), UNTIL)
+    (unused,) = await tasks.submit(
+        db, [new_task(own_id=True, created_at=NOW - timedelta(1))], NOW, UNTIL
+    )
     await tasks.patch(db, unused.id, Change(priority=1), None, NOW)
     await tasks.retry(db, unused.id, NOW)
     nobodys = DueRow(unused.id, 0, NOW, 99, 5, "default")
@@ -137,11 +139,11 @@ async def test_a_stored_task_that_has_been_run_meanwhile_is_not_stored_again(
 
 
 async def test_a_refused_batch_is_refused_all_the_same(store: Store, cut_transaction: Cut) -> None:
-    taken = new_task(own_id=True)
-    await tasks.submit(store.db, [taken], NOW - timedelta(1), UNTIL)
+    taken = new_task(own_id=True, created_at=NOW - timedelta(1))
+    await tasks.submit(store.db, [taken], NOW, UNTIL)
     await cut_transaction()
     with pytest.raises(Rejected) as caught:
-        await all_or_none(store.db, [new_task(), taken._replace(payload="2")])
+        await all_or_none(store.db, [new_task(), taken._replace(payload="2", created_at=NOW)])
     assert len(caught.value.answers) == 2
     assert len(await query(store.db, "select from tasks")) == 1
 
@@ -177,7 +179,7 @@ async def test_a_change_is_made_once(store: Store, cut: Cut, if_version: int | N
 
 async def test_a_retry_is_made_once(store: Store, cut: Cut) -> None:
     (task,) = await claimed(store.db)
-    await claims.settle(store.db, [Settlement(ended(task, "failed"), None, False)], NOW)
+    await claims.settle(store.db, [over(ended(task, "failed"))], NOW)
     await cut()
     done = await tasks.retry(store.db, task.id, LATER)
     assert done is not None
@@ -203,7 +205,9 @@ async def test_an_id_that_is_not_ours_is_not_taken_for_it(
     store: Store, cut_transaction: Cut
 ) -> None:
     taken: UUID = uuid4()
-    await tasks.submit(store.db, [new_task(id=taken, own_id=True)], NOW - timedelta(1), UNTIL)
+    await tasks.submit(
+        store.db, [new_task(id=taken, own_id=True, created_at=NOW - timedelta(1))], NOW, UNTIL
+    )
     await cut_transaction()
     (answer,) = await one_by_one(store.db, [new_task(id=taken, own_id=True)])
     assert (answer.slot, answer.known) == (None, False)

@@ -9,6 +9,7 @@ from postgres_pair import PostgresPair
 from store_rig import (
     ME,
     NOW,
+    again,
     claimed,
     ended,
     new_task,
@@ -21,7 +22,7 @@ from store_rig import (
 from waiting import wait_for
 
 from duly.storage import claims, slots, tasks
-from duly.storage.claims import Claim, Settlement
+from duly.storage.claims import Claim
 from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.migrate import migrate
@@ -149,7 +150,7 @@ async def test_what_is_later_than_its_grace_is_not_claimed_but_expires(db: Datab
 
 async def test_the_grace_is_about_occurrences_not_about_retries(db: Database) -> None:
     (task,) = await claimed(db, misfire_grace=60.0)
-    failure = Settlement(ended(task, "failed"), NOW, counts=True)
+    failure = again(ended(task, "failed"), NOW)
     (settled,) = await claims.settle(db, [failure], NOW)
     assert settled.due is not None
     late = NOW + timedelta(seconds=61)

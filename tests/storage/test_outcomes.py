@@ -5,10 +5,9 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
-from store_rig import NOW, claimed, ended, outcomes, query, statuses
+from store_rig import NOW, again, claimed, ended, outcomes, over, query, statuses
 
 from duly.storage import claims, tasks
-from duly.storage.claims import Settlement
 from duly.storage.database import Database
 
 LATER = NOW + timedelta(seconds=5)
@@ -29,8 +28,8 @@ async def test_a_stale_token_changes_nothing(db: Database) -> None:
     for token in (task.token - 1, task.token + 1):
         stale = ended(task, token=token)
         assert await claims.complete(db, [stale], LATER) == set()
-        assert await claims.settle(db, [Settlement(stale, None, False)], LATER) == []
-        assert await claims.settle(db, [Settlement(stale, LATER, True)], LATER) == []
+        assert await claims.settle(db, [over(stale)], LATER) == []
+        assert await claims.settle(db, [again(stale, LATER)], LATER) == []
         assert await claims.attempts(db, [(task.id, token)]) == {}
         assert not await claims.start(db, task.id, token, "s", "w", LATER)
     assert await statuses(db, [task.id]) == ["running"]
@@ -65,7 +64,7 @@ async def test_two_recorders_with_the_same_reports_record_each_once(db: Database
 async def test_an_end_wins_against_another_end(db: Database) -> None:
     some = await claimed(db, 60)
     reports = [ended(task) for task in some]
-    losses = [Settlement(ended(task, "lost"), LATER, True) for task in some]
+    losses = [again(ended(task, "lost"), LATER) for task in some]
     completed, lost = await asyncio.gather(
         claims.complete(db, reports, LATER), claims.settle(db, losses, LATER)
     )
@@ -76,7 +75,7 @@ async def test_an_end_wins_against_another_end(db: Database) -> None:
 async def test_a_retry_waits_again_under_the_same_occurrence(db: Database) -> None:
     (task,) = await claimed(db)
     failure = ended(task, "failed", error='"no"')
-    (settled,) = await claims.settle(db, [Settlement(failure, LATER, True)], LATER)
+    (settled,) = await claims.settle(db, [again(failure, LATER)], LATER)
     assert settled.due is not None
     assert (settled.due.next_run_at, settled.due.version) == (LATER, task.token)
     row = (await tasks.get(db, [task.id]))[task.id]
@@ -90,7 +89,7 @@ async def test_what_a_person_retries_keeps_its_occurrence_whatever_times_it_is_g
     db: Database,
 ) -> None:
     (task,) = await claimed(db)
-    await claims.settle(db, [Settlement(ended(task, "failed"), None, True)], LATER)
+    await claims.settle(db, [over(ended(task, "failed"))], LATER)
     await tasks.retry(db, task.id, LATER)
     for due in (NOW, LATER):  # the first looks as if it had never begun
         await tasks.patch(db, task.id, tasks.Change(due=due), None, LATER)
@@ -100,7 +99,9 @@ async def test_what_a_person_retries_keeps_its_occurrence_whatever_times_it_is_g
 
 async def test_a_snooze_leaves_no_run_and_burns_no_retry(db: Database) -> None:
     (task,) = await claimed(db)
-    (settled,) = await claims.settle(db, [Settlement(ended(task, "snoozed"), LATER, False)], LATER)
+    (settled,) = await claims.settle(
+        db, [again(ended(task, "snoozed"), LATER, counts=False)], LATER
+    )
     assert settled.due is not None
     row = (await tasks.get(db, [task.id]))[task.id]
     assert (row.status, row.retry_count, row.next_run_at) == ("pending", 0, LATER)
@@ -110,21 +111,21 @@ async def test_a_snooze_leaves_no_run_and_burns_no_retry(db: Database) -> None:
 async def test_the_last_failure_ends_the_task(db: Database) -> None:
     (task,) = await claimed(db)
     last = ended(task, "timed_out", error='{"type": "timed_out"}')
-    assert (await claims.settle(db, [Settlement(last, None, False)], LATER))[0].due is None
+    assert (await claims.settle(db, [over(last)], LATER))[0].due is None
     row = (await tasks.get(db, [task.id]))[task.id]
     assert (row.status, row.error, row.finished_at) == ("failed", '{"type": "timed_out"}', LATER)
     assert await outcomes(db, task.id) == ["timed_out"]
 
 
 async def test_a_mixed_batch_is_one_statement(db: Database) -> None:
-    again, over, snoozed = await claimed(db, 3)
+    retried, last, snoozed = await claimed(db, 3)
     decisions = [
-        Settlement(ended(again, "lost"), LATER, True),
-        Settlement(ended(over, "failed"), None, False),
-        Settlement(ended(snoozed, "snoozed"), LATER, False),
+        again(ended(retried, "lost"), LATER),
+        over(ended(last, "failed")),
+        again(ended(snoozed, "snoozed"), LATER, counts=False),
     ]
     settled = {one.id: one.due is None for one in await claims.settle(db, decisions, LATER)}
-    assert settled == {again.id: False, over.id: True, snoozed.id: False}
+    assert settled == {retried.id: False, last.id: True, snoozed.id: False}
     assert len(await query(db, "select from runs")) == 2
 
 

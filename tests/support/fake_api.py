@@ -45,6 +45,8 @@ class FakeApi:
         app.router.add_patch("/v1/tasks/{id}", self._patch)
         app.router.add_post("/v1/tasks/{id}/cancel", self._cancel)
         app.router.add_post("/v1/tasks/{id}/retry", self._retry)
+        for name in ("pause", "resume", "run-now"):
+            app.router.add_post(f"/v1/tasks/{{id}}/{name}", self._note)
         app.router.add_get("/v1/tasks/{id}/runs", self._runs)
         self.server = TestServer(app)
 
@@ -129,6 +131,11 @@ class FakeApi:
     async def _retry(self, request: web.Request) -> web.Response:
         task = self.tasks[request.match_info["id"]]
         task["status"] = "pending"
+        return self._answer(task)
+
+    async def _note(self, request: web.Request) -> web.Response:
+        task = self.tasks[request.match_info["id"]]
+        task["paused"] = request.path.endswith("/pause")
         return self._answer(task)
 
     async def _runs(self, request: web.Request) -> web.Response:

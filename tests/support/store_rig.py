@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from duly.storage import claims, slots, tasks
-from duly.storage.claims import Claimed, Ended
+from duly.storage.claims import Attempt, Claimed, Ended, Settlement
 from duly.storage.database import Database
 from duly.storage.slots import SLOTS, DueRow
 
@@ -30,9 +30,9 @@ def new_task(**changes: Any) -> tasks.NewTask:
     plain = tasks.NewTask(
         id=uuid4(), type="t", queue="default", payload="{}", due=NOW, max_retries=3, backoff=None,
         timeout=300.0, misfire_grace=None, on_lost="retry", priority=5, key=None, fingerprint=None,
-        tags="{}", own_id=False,
+        tags="{}", own_id=False, created_at=NOW, occurrence=NOW,
     )  # fmt: skip
-    return plain._replace(**changes)
+    return plain._replace(**({"occurrence": changes["due"]} if "due" in changes else {}) | changes)
 
 
 async def submit(db: Database, count: int = 1, **changes: Any) -> list[DueRow]:
@@ -59,6 +59,22 @@ async def claimed(db: Database, count: int = 1, **changes: Any) -> list[Claimed]
     claim = await claims.claim(db, ME, rows, await own_all(db), NOW)
     by_id = {task.id: task for task in claim.tasks}
     return [by_id[row.id] for row in rows]
+
+
+def attempt(task: Claimed | Ended, **changes: Any) -> Attempt:
+    """What is known of a one-off's first attempt when it is decided what follows."""
+    plain = Attempt(task.id, task.token, 0, 3, None, "retry", NOW, NOW)
+    return plain._replace(**changes)
+
+
+def over(end: Ended) -> Settlement:
+    """The decision that a task ends with this."""
+    return Settlement(end, attempt(end))
+
+
+def again(end: Ended, at: datetime, *, counts: bool = True) -> Settlement:
+    """The decision that a task waits again after this."""
+    return Settlement(end, attempt(end), at, counts)
 
 
 def ended(task: Claimed, outcome: claims.Outcome = "completed", **changes: Any) -> Ended:

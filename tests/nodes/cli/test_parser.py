@@ -14,7 +14,7 @@ from duly.nodes.settings import Settings
 
 COMMANDS = [
     "up", "demo", "node", "worker", "migrate", "effects-sql",
-    "submit", "list", "get", "cancel", "retry", "runs", "next", "token",
+    "submit", "list", "get", "cancel", "retry", "pause", "resume", "run-now", "runs", "next", "token",
 ]  # fmt: skip
 
 

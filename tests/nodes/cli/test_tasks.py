@@ -93,6 +93,23 @@ async def test_each_wrong_field_has_a_line(api: FakeApi, duly: Duly) -> None:
     assert answer.err == "duly: type: no\n      tags.a: long\n"
 
 
+async def test_schedules(api: FakeApi, duly: Duly) -> None:
+    await duly("submit", "t", "--every", "PT1H", "--overrun", "queue", "--url", api.url)
+    assert api.requests[-1][2]["schedule"] == {"every": "PT1H"}
+    assert api.requests[-1][2]["overrun"] == "queue"
+    cron = ("--cron", "0 3 * * *", "--tz", "Europe/Berlin")
+    answer = await duly("submit", "t", *cron, "--url", api.url)
+    assert api.requests[-1][2]["schedule"] == {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}
+    task_id = next(iter(api.tasks))
+    for name in ("pause", "resume", "run-now"):
+        answer = await duly(name, task_id, "--url", api.url)
+        assert answer.code == 0
+        assert api.requests[-1][1] == f"/v1/tasks/{task_id}/{name}"
+        assert ("paused       true" in answer.out) == (name == "pause")
+    assert 'schedule     {"every":"PT1H"}' in answer.out
+    assert (await duly("submit", "t", "--tz", "Europe/Berlin", "--url", api.url)).code == 2
+
+
 async def test_get_shows_a_task_and_json_shows_all_of_it(api: FakeApi, duly: Duly) -> None:
     error = {"type": "KeyError", "message": "x"}
     task = api.add({"type": "t", "status": "failed", "retry_count": 2, "error": error})

@@ -166,10 +166,38 @@ async def test_the_life_of_a_task(api: FakeApi, client: duly.Client) -> None:
     with pytest.raises(duly.Conflict):
         await client.cancel(task.id)
     assert (await client.retry(task.id)).status == "pending"
+    assert (await client.pause(task.id)).paused
+    assert not (await client.resume(task.id)).paused
+    assert api.requests[-1][1] == f"/v1/tasks/{task.id}/resume"
+    await client.run_now(task.id)
+    assert api.requests[-1][1] == f"/v1/tasks/{task.id}/run-now"
     runs = await client.runs(task.id, limit=150)
     assert [run.attempt for run in runs[:2]] == [250, 249]
     assert (runs[0].task_id, runs[0].error) == (task.id, {"n": 250})
     assert len(runs) == 150
+
+
+async def test_schedules_are_written_as_json(api: FakeApi, client: duly.Client) -> None:
+    start = datetime(2030, 1, 1, tzinfo=UTC)
+    for given, said in (
+        (duly.Every(30), {"every": 30}),
+        (duly.Every(timedelta(hours=1), start_at=start, max_runs=3),
+         {"every": 3600.0, "start_at": "2030-01-01T00:00:00+00:00", "max_runs": 3}),
+        (duly.Every("PT1H", jitter=timedelta(minutes=1)), {"every": "PT1H", "jitter": 60.0}),
+        (duly.Cron("0 3 * * *"), {"cron": "0 3 * * *", "timezone": "UTC"}),
+        (duly.Cron("0 3 * * *", "Europe/Berlin", end_at="2031-01-01T00:00:00Z", dst={"gap": "skip"}),
+         {"cron": "0 3 * * *", "timezone": "Europe/Berlin", "end_at": "2031-01-01T00:00:00Z",
+          "dst": {"gap": "skip"}}),
+        ({"every": timedelta(seconds=5)}, {"every": 5.0}),
+    ):  # fmt: skip
+        task = await client.submit("t", schedule=given, overrun="queue")
+        assert (api.requests[-1][2]["schedule"], api.requests[-1][2]["overrun"]) == (said, "queue")
+        await client.update(task.id, schedule=given)
+        assert api.requests[-1][2] == {"schedule": said}
+    with pytest.raises(ValueError, match=r"schedule\.start_at needs a time zone"):
+        await client.submit("t", schedule=duly.Every(1, start_at=datetime(2030, 1, 1)))
+    with pytest.raises(TypeError, match="schedule is an Every, a Cron or a mapping"):
+        await client.submit("t", schedule="0 3 * * *")  # type: ignore[arg-type]  # the point
 
 
 async def test_an_id_cannot_lead_elsewhere(api: FakeApi, client: duly.Client) -> None:

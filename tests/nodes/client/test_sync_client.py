@@ -36,6 +36,9 @@ async def test_every_call_works(api: FakeApi, client: duly.SyncClient) -> None:
         assert client.update(task.id, if_match=1, priority=7).priority == 7
         assert client.cancel(task.id).status == "cancelled"
         assert client.retry(task.id).status == "pending"
+        assert client.pause(task.id).paused
+        assert not client.resume(task.id).paused
+        assert client.run_now(task.id).id == task.id
         assert len(client.submit_batch([{"type": "t"}] * 150)) == 150
         assert len(list(client.list())) == 151
         assert next(client.list(type="t", limit=1)).type == "t"

@@ -3,7 +3,8 @@
 loop             an event loop whose clock jumps, whose order is drawn, and which can pause a process
 scopes           the same order of cancellations each time
 faults, link     what happens to a call on its way
-store            PostgreSQL in memory; what its statements do: statements, task_statements
+store            PostgreSQL in memory; what its statements do: statements, task_statements,
+                 course_statements
 database         a node's access to it
 redis_data       what Redis keeps; redis_commands, redis_lua: what is done to it
 redis_server     a server of it; redis_client: a process's access

@@ -77,7 +77,7 @@ def _complete_any_token(
     done = []
     for at, task_id in enumerate(ids):
         row = store.tasks.get(task_id)
-        if row is not None and row["status"] == "running":
+        if row is not None and row["status"] == "running" and row["schedule"] is None:
             said = (by[at], began[at], ended[at], results[at])
             statements.complete_row(store, row, tokens[at], *said, now)
             done.append({"id": task_id, "version": tokens[at]})
@@ -92,14 +92,15 @@ def _attempts_any_token(store: Store, ids: list[Any], tokens: list[int]) -> list
     return [{**answer, "version": asked[answer["id"]]} for answer in answers]
 
 
-def _settle_any_token(store: Store, ids: list[Any], tokens: list[int], *args: Any) -> list[Row]:
-    *columns, now = args
+def _settle_any_token(store: Store, *args: Any) -> list[Row]:
+    *columns, skipped_ids, skipped_at, skipped_why, now = args
     found = []
-    said: tuple[Any, ...]
-    for task_id, token, *said in zip(ids, tokens, *columns, strict=True):  # type: ignore[assignment]
-        row = store.tasks.get(task_id)
+    skipped = list(zip(skipped_ids, skipped_at, skipped_why, strict=True))
+    for values in zip(*columns, strict=True):
+        said = dict(zip(statements.SETTLED, values, strict=True))
+        row = store.tasks.get(said["id"])
         if row is not None and row["status"] == "running":
-            found.append(statements.settle_row(store, row, token, *said, now))  # type: ignore[call-arg]
+            found.append(statements.settle_row(store, row, said, skipped, now))
     return found
 
 

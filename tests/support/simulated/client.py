@@ -52,14 +52,15 @@ class Client:
     def _new_task(self) -> NewTask:
         rng = self._rng
         now = from_us(self._world.now_us())
-        delay_s = rng.choice((0.0, rng.random() * 2, rng.random() * 8))
+        due = now + timedelta(seconds=rng.choice((0.0, rng.random() * 2, rng.random() * 8)))
         return NewTask(
             id=UUID(int=rng.getrandbits(128)), type="t", queue=rng.choice(self._world.queues),
-            payload="{}", due=now + timedelta(seconds=delay_s), max_retries=rng.choice((0, 1, 3)),
+            payload="{}", due=due, max_retries=rng.choice((0, 1, 3)),
             backoff='{"kind": "fixed", "delay": 0.5}', timeout=rng.choice((2.0, 6.0)),
             misfire_grace=rng.choice((None, None, None, 30.0)),
             on_lost=rng.choice(("retry", "retry", "fail")), priority=rng.randrange(10),
             key=f"key-{self._number}", fingerprint=b"1", tags="{}", own_id=False,
+            created_at=now, occurrence=due,
         )  # fmt: skip
 
     async def _submit(self) -> UUID | None:

@@ -44,6 +44,15 @@ class Draws:
         wanted = {row["slot"] for row in self._rng.sample(rows, min(6, len(rows)))}
         return sorted(wanted | {self._rng.randrange(256)})
 
+    def _schedule(self) -> tuple[str | None, timedelta | None]:
+        every = self._rng.choice((None, 7, 9))
+        return (f'{{"every": {every}}}', timedelta(seconds=every)) if every else (None, None)
+
+    def _skips(self, ids: list[UUID]) -> tuple[list[UUID], list[datetime], list[str]]:
+        """Of some of these tasks."""
+        some = [self._rng.choice(ids) for _ in range(self._rng.choice((0, 0, 1, 3)))]
+        return some, [self._time() for _ in some], ['{"type": "misfire"}' for _ in some]
+
     # Statements
 
     def _submit(self) -> tuple[Any, ...]:
@@ -60,6 +69,9 @@ class Draws:
                 task_id, "t", rng.choice("qr"), '{"n": 1}', self._time(), rng.randrange(3),
                 rng.choice((None, '{"kind": "fixed"}')), 5.0, rng.choice((None, None, 3.0)),
                 rng.choice(("retry", "fail")), rng.randrange(10), key, key and b"f", "{}", own,
+                self.now - timedelta(seconds=rng.randrange(3)), self._time(),
+                *self._schedule(), rng.choice(("skip", "queue")), rng.choice((None, self._time())),
+                rng.choice((None, "2026a", "2026b")),
             ))  # fmt: skip
         return (*map(list, zip(*asked, strict=True)), self.now, self._time(1, 20))
 
@@ -104,12 +116,45 @@ class Draws:
         rng = self._rng
         ids, tokens = self._ids_and_tokens()
         some = len(ids)
+        rows = [self._store.tasks.get(i) for i in ids]
         return (
-            ids, tokens, [rng.choice(("failed", "lost", None)) for _ in ids],
-            [rng.choice((None, self._time(0))) for _ in ids], [rng.random() < 0.5 for _ in ids],
-            ["w1"] * some, [None] * some, [self.now] * some,
-            [rng.choice((None, '"no"')) for _ in ids], self.now,
+            ids, tokens, [rng.choice(("failed", "lost", "completed", None)) for _ in ids],
+            [rng.choice((None, self._time(0), self._time(0))) for _ in ids],
+            [rng.random() < 0.5 for _ in ids], ["w1"] * some, [None] * some, [self.now] * some,
+            [rng.choice((None, '"no"')) for _ in ids], [rng.choice((None, "1")) for _ in ids],
+            [rng.choice(("failed", "completed")) for _ in ids], [self._time() for _ in ids],
+            [rng.randrange(1, 4) for _ in ids],
+            [row["schedule"] if row and rng.random() < 0.9 else None for row in rows],
+            [row["overrun"] if row and rng.random() < 0.9 else "skip" for row in rows],
+            [rng.random() < 0.5 for _ in ids], *(self._maybe_times(some) for _ in range(4)),
+            [rng.choice((None, "overrun")) for _ in ids],
+            [rng.choice((None, "2026b")) for _ in ids], *self._skips(ids), self.now,
         )  # fmt: skip
+
+    def _maybe_times(self, some: int) -> list[datetime | None]:
+        return [self._rng.choice((None, self._time())) for _ in range(some)]
+
+    def _courses(self) -> tuple[Any, ...]:
+        return (self._some_ids(),)
+
+    def _advance(self) -> tuple[Any, ...]:
+        rng = self._rng
+        ids, versions = self._ids_and_tokens()
+        some = len(ids)
+        return (
+            ids, versions, [self._time() for _ in ids],
+            [rng.choice((None, self._time(), self._time())) for _ in ids],
+            *(self._maybe_times(some) for _ in range(3)),
+            [rng.choice((None, "paused")) for _ in ids],
+            [rng.choice((None, "2026b")) for _ in ids], *self._skips(ids), rng.random() < 0.5,
+            self.now,
+        )  # fmt: skip
+
+    def _pause(self) -> tuple[Any, ...]:
+        return self._rng.choice(self._ids[-12:]), self.now, self._rng.random() < 0.5
+
+    def _zone_outdated(self) -> tuple[Any, ...]:
+        return self._rng.choice(_OWNERS), self._rng.choice(("2026a", "2026b", "2026c")), 100
 
     def _take_slots(self) -> tuple[Any, ...]:
         slots = self._some_slots()
@@ -123,8 +168,8 @@ class Draws:
 
     def _stored(self) -> tuple[Any, ...]:
         ids = self._some_ids()
-        known = [row["created_at"] for row in self._store.tasks.values() if row["id"] in ids]
-        return ids, self._rng.choice([*known, self.now])
+        known = {row["id"]: row["created_at"] for row in self._store.tasks.values()}
+        return ids, [self._rng.choice((known.get(i, self.now), self.now)) for i in ids]
 
     def _due(self) -> tuple[Any, ...]:
         slots = self._some_slots()
@@ -159,8 +204,18 @@ class Draws:
             task_id, self.now, if_version, rng.choice((None, self._time())),
             rng.choice((None, "[]")), rng.choice((None, 3)), rng.choice((None, 2)), None,
             rng.choice((None, 9.0)), rng.choice((None, '{"a": "b"}')), rng.random() < 0.3,
-            rng.choice((None, 7.0)),
+            rng.choice((None, 7.0)), *self._schedule(), rng.choice((None, "skip", "queue")),
+            rng.random() < 0.5, *self._decided(task_id),
         )  # fmt: skip
+
+    def _decided(self, task_id: UUID) -> tuple[Any, ...]:
+        rng = self._rng
+        row = self._store.tasks.get(task_id)
+        status = row["status"] if row and rng.random() < 0.8 else "pending"
+        at = rng.choice(((None, None), (self._version(task_id), status)))
+        times = (self._time(), self._time(), *self._maybe_times(2), rng.choice((None, "2026b")))
+        _, skipped_at, skipped_why = self._skips([task_id])
+        return *at, *rng.choice(((None,) * 5, times)), skipped_at, skipped_why
 
     def _runs(self) -> tuple[Any, ...]:
         return self._rng.choice(self._ids[-12:]), None, None, 100

@@ -1,7 +1,7 @@
 """What the statements of storage/sql/claims.sql, slots.sql and upkeep.sql do, on a `Store`."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -47,7 +47,9 @@ def claim_rows(
             continue
         if version is not None and row["version"] != version:
             continue
-        if row["retry_count"] == 0 and _too_late(row, now):
+        if not row["begun"] and _too_late(row, now):
+            continue
+        if row["following"] is not None and row["following"] <= now:
             continue
         changed = {
             **row, "status": "running", "version": max(row["version"], store.token_base) + 1, "owner": owner,
@@ -98,7 +100,7 @@ def expire(store: Store, ids: list[UUID], versions: list[int], now: datetime) ->
         row = store.tasks.get(task_id)
         if row is None or row["version"] != version or row["status"] != "pending":
             continue
-        if row["paused"] or row["retry_count"] or row["schedule"] or not _too_late(row, now):
+        if row["paused"] or row["begun"] or row["schedule"] or not _too_late(row, now):
             continue
         store.finish(
             row, status="failed", version=row["version"] + 1, updated_at=now, finished_at=now,
@@ -156,53 +158,83 @@ def complete_row(
 
 @statement
 def attempts(store: Store, ids: list[UUID], tokens: list[int]) -> list[Row]:
-    names = ("id", "version", "retry_count", "max_retries", "backoff", "on_lost")
+    names = (
+        "id", "version", "retry_count", "max_retries", "backoff", "on_lost", "occurrence",
+        "created_at", "schedule", "overrun", "misfire_grace", "done_until", "runs_done",
+    )  # fmt: skip
     return [pick(row, names) for row in running_rows(store, ids, tokens)]
 
 
+SETTLED = (
+    "id", "token", "outcome", "again_at", "counts", "by", "began", "ended", "error", "result",
+    "status", "occurrence", "attempt", "schedule", "overrun", "ran", "next", "following",
+    "done_until", "skip_until", "skip_reason", "zone_data",
+)  # fmt: skip
+
+
 @statement
-def settle(
-    store: Store, ids: list[UUID], tokens: list[int], outcomes: list[Any], again: list[Any],
-    counts: list[bool], by: list[Any], began: list[Any], ended: list[Any], errors: list[Any],
-    now: datetime,
-) -> list[Row]:  # fmt: skip
+def settle(store: Store, *args: Any) -> list[Row]:
+    *columns, skipped_ids, skipped_at, skipped_why, now = args
     found = []
-    for at, (task_id, token) in enumerate(zip(ids, tokens, strict=True)):
-        for row in running_rows(store, [task_id], [token]):
-            said = (outcomes[at], again[at], counts[at], by[at], began[at], ended[at], errors[at])
-            found.append(settle_row(store, row, token, *said, now))
+    skipped = list(zip(skipped_ids, skipped_at, skipped_why, strict=True))
+    for values in zip(*columns, strict=True):
+        said = dict(zip(SETTLED, values, strict=True))
+        found += [
+            settle_row(store, row, said, skipped, now)
+            for row in running_rows(store, [said["id"]], [said["token"]])
+            if row["schedule"] == said["schedule"] and row["overrun"] == said["overrun"]
+        ]
     return found
 
 
 def settle_row(
-    store: Store, row: Row, token: int, outcome: Any, again: Any, counts: bool, by: Any,
-    began: Any, ended: Any, error: Any, now: datetime,
-) -> Row:  # fmt: skip
-    """One recorded end that was no success."""
-    attempt = row["retry_count"] + 1
-    if again is None:
+    store: Store, row: Row, said: Row, skipped: Sequence[tuple[UUID, Any, Any]], now: datetime
+) -> Row:
+    """One recorded end that is not the success of a one-off."""
+    if said["again_at"] is None:
         store.finish(
-            row, status="failed", updated_at=now, started_at=began, finished_at=now, worker=by,
-            error=error,
+            row, status=said["status"], updated_at=now, started_at=said["began"], finished_at=now,
+            worker=said["by"], error=said["error"], result=said["result"],
         )  # fmt: skip
         answer = dict.fromkeys(("id", *_DUE[3:4], "slot", "next_run_at", "priority", "queue"))
         answer |= {"id": row["id"], "slot_owner": None}
     else:
+        error = row["error"] if said["error"] is None else said["error"]
+        retries = row["retry_count"] + int(said["counts"])
         changed = {
-            **row, "status": "pending", "next_run_at": again,
-            "retry_count": row["retry_count"] + int(counts), "owner": None, "claimed_at": None,
-            "started_at": None, "start_id": None, "worker": None, "updated_at": now,
-            "error": row["error"] if error is None else error,
+            **row, "status": "pending", "next_run_at": said["again_at"],
+            "retry_count": retries if said["next"] is None else 0, "owner": None,
+            "claimed_at": None, "started_at": None, "start_id": None, "worker": None,
+            "updated_at": now, "error": None if said["outcome"] == "completed" else error,
+            "begun": said["next"] is None, "occurrence": said["next"] or row["occurrence"],
+            "runs_done": row["runs_done"] + int(said["ran"]), "following": said["following"],
+            "done_until": said["done_until"] or row["done_until"],
+            "skip_until": said["skip_until"], "skip_reason": said["skip_reason"],
+            "zone_data": said["zone_data"] or row["zone_data"],
         }  # fmt: skip
         store.put(changed)
         names = ("id", "version", "slot", "next_run_at", "priority", "queue")
         answer = pick(changed, names) | {"slot_owner": store.slots[row["slot"]]["owner"]}
-    if outcome is not None:
+    if said["outcome"] is not None:
         store.record(
-            row, token, attempt, outcome, worker=by, started_at=began, finished_at=ended,
-            recorded_at=now, error=error,
+            row, said["token"], said["attempt"], said["outcome"], occurrence=said["occurrence"],
+            worker=said["by"], started_at=said["began"], finished_at=said["ended"],
+            recorded_at=now, error=said["error"], result=said["result"],
         )  # fmt: skip
+    record_skipped(store, row, said["token"], skipped, now)
     return answer
+
+
+def record_skipped(
+    store: Store, row: Row, token: int, skipped: Sequence[tuple[UUID, Any, Any]], now: datetime
+) -> None:
+    """Those of `skipped` that are of this task, a microsecond apart."""
+    for place, (task_id, occurrence, error) in enumerate(skipped, start=1):
+        if task_id == row["id"]:
+            store.record(
+                row, token, 1, "skipped", occurrence=occurrence, error=error,
+                recorded_at=now + timedelta(microseconds=place),
+            )  # fmt: skip
 
 
 # slots.sql

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from simulated.statements import pick
+from simulated.statements import pick, record_skipped
 from simulated.store import Row, Store, statement
 
 _TASK = (
@@ -16,11 +16,14 @@ _TASK = (
 _FRESH: Row = {
     "status": "pending", "paused": False, "owner": None, "version": 0, "retry_count": 0,
     "schedule": None, "overrun": "skip", "claimed_at": None, "started_at": None, "start_id": None,
-    "worker": None, "error": None, "finished_at": None, "result": None,
+    "worker": None, "error": None, "finished_at": None, "result": None, "interval": None,
+    "runs_done": 0, "begun": False, "done_until": None, "following": None, "skip_until": None,
+    "skip_reason": None, "zone_data": None,
 }  # fmt: skip
 _ASKED = (
     "id", "type", "queue", "payload", "due", "max_retries", "backoff", "timeout", "misfire_grace",
-    "on_lost", "priority", "key", "fingerprint", "tags", "own_id",
+    "on_lost", "priority", "key", "fingerprint", "tags", "own_id", "created_at", "occurrence",
+    "schedule", "interval", "overrun", "following", "zone_data",
 )  # fmt: skip
 
 
@@ -41,12 +44,12 @@ def submit(store: Store, *args: Any) -> list[Row]:
         taken = one["id"] in store.tasks or (one["own_id"] and one["id"] in finished)
         row = None
         if not known and not taken:
-            row = _new_row(store, one, now)
+            row = _new_row(store, one)
             store.put(row)
         answers.append({
             "id": one["id"],
             "slot": row and row["slot"],
-            "created_at": row and now,
+            "created_at": row and row["created_at"],
             "owner": row and store.slots[row["slot"]]["owner"],
             "known": known,
             "first_id": first and first["task_id"],
@@ -66,23 +69,24 @@ def _first_of_key(store: Store, one: Row, now: datetime, until: datetime) -> Row
     return first
 
 
-def _new_row(store: Store, one: Row, now: datetime) -> Row:
+def _new_row(store: Store, one: Row) -> Row:
     kept = (
         "id", "type", "queue", "payload", "max_retries", "backoff", "timeout", "misfire_grace",
-        "on_lost", "priority", "tags",
+        "on_lost", "priority", "tags", "created_at", "occurrence", "schedule", "interval", "overrun",
+        "following", "zone_data",
     )  # fmt: skip
     return {
         **_FRESH, **pick(one, kept), "slot": store.slot_of(one["id"]), "next_run_at": one["due"],
-        "occurrence": one["due"], "idempotency_key": one["key"], "created_at": now,
-        "updated_at": now,
+        "idempotency_key": one["key"], "updated_at": one["created_at"],
     }  # fmt: skip
 
 
 @statement
-def stored(store: Store, ids: list[UUID], at: datetime) -> list[Row]:
+def stored(store: Store, ids: list[UUID], times: list[datetime]) -> list[Row]:
     found = []
     for table, is_waiting in ((store.tasks, True), (store.finished, False)):
-        for row in (table[i] for i in ids if i in table):
+        pairs = zip(ids, times, strict=True)
+        for row, at in ((table[i], at) for i, at in pairs if i in table):
             if row["created_at"] == at:
                 owner = store.slots[row["slot"]]["owner"] if is_waiting else None
                 found.append(pick(row, ("id", "slot", "created_at")) | {"owner": owner})
@@ -138,28 +142,45 @@ def cancelled(done: Row, before: Row) -> Row:
 def patch(
     store: Store, task_id: UUID, now: datetime, if_version: int | None, due: Any, payload: Any,
     priority: Any, max_retries: Any, backoff: Any, timeout: Any, tags: Any, set_grace: bool,
-    grace: Any,
+    grace: Any, schedule: Any, interval: Any, overrun: Any, may_run: bool, at_version: Any,
+    at_status: Any, next_one: Any, next_run_at: Any, following: Any, done_until: Any,
+    zone_data: Any, skipped_at: list[Any], skipped_why: list[Any],
 ) -> list[Row]:  # fmt: skip
     row = store.tasks.get(task_id)
     if row is None:
         return []
     owner = {"slot_owner": store.slots[row["slot"]]["owner"]}
-    if row["status"] != "pending" or (if_version is not None and row["version"] != if_version):
+    open_to = row["status"] == "pending" or (row["schedule"] is not None and may_run)
+    as_read = at_version is None or (row["version"], row["status"]) == (at_version, at_status)
+    if not open_to or not as_read or (if_version is not None and row["version"] != if_version):
         return [pick(row, _TASK) | {"was_changed": False} | owner]
     given = {
         "payload": payload, "priority": priority, "max_retries": max_retries, "backoff": backoff,
-        "timeout": timeout, "tags": tags,
+        "timeout": timeout, "tags": tags, "schedule": schedule, "overrun": overrun,
+        "done_until": done_until, "occurrence": next_one, "next_run_at": next_run_at,
     }  # fmt: skip
     changed = row | {name: value for name, value in given.items() if value is not None}
     if due is not None:
         changed["next_run_at"] = due
         has_run = any(run["task_id"] == task_id for run in store.runs)
-        if row["retry_count"] == 0 and row["occurrence"] == row["next_run_at"] and not has_run:
+        is_fresh = row["retry_count"] == 0 and row["occurrence"] == row["next_run_at"]
+        if row["schedule"] is None and is_fresh and not has_run and next_one is None:
             changed["occurrence"] = due
+    if next_one is not None:
+        changed |= {
+            "following": following, "skip_until": None, "skip_reason": None, "zone_data": zone_data,
+        }  # fmt: skip
+    if due is not None and row["skip_until"] is None:
+        changed["following"] = None
+    if schedule is not None:
+        changed["interval"] = interval
     if set_grace:
         changed["misfire_grace"] = grace
-    changed |= {"version": row["version"] + 1, "updated_at": now}
+    version = row["version"] + (row["status"] == "pending")
+    changed |= {"version": version, "updated_at": now}
     store.put(changed)
+    skipped = [(task_id, *one) for one in zip(skipped_at, skipped_why, strict=True)]
+    record_skipped(store, changed, version, skipped, now)
     return [pick(changed, _TASK) | {"was_changed": True} | owner]
 
 
@@ -172,6 +193,7 @@ def retry(store: Store, task_id: UUID, now: datetime) -> list[Row]:
     kept = {name: done[name] for name in done if name not in _FRESH} | {"error": done["error"]}
     row = {
         **_FRESH, **kept, "schedule": done["schedule"], "overrun": done["overrun"],
+        "interval": done["interval"],
         "next_run_at": now, "version": done["version"] + 1, "updated_at": now,
     }  # fmt: skip
     store.put(row)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 from uuid import UUID
 
+import simulated.course_statements
 import simulated.statements
 import simulated.task_statements  # noqa: F401 - registers statements
 from duly.actors.context import Context
