@@ -15,6 +15,7 @@ from uuid import UUID
 
 import anyio
 
+from duly.actors import trail
 from duly.actors.context import Context
 from duly.actors.messages import Missed, Ownership, Refused
 from duly.actors.patience import Patience, QueuePatience
@@ -95,6 +96,7 @@ class Firing:
                 return Fired(None, rows)
             since = self._context.clock.monotonic()
             tasks, unclaimed = await self._claim(rows, own)
+            trail.tell(log, "claimed", ((task.id, task.token) for task in tasks))
             place = {row.id: number for number, row in enumerate(rows)}
             tasks.sort(key=lambda task: place[task.id])
             if before is not None:
@@ -198,6 +200,7 @@ class Firing:
                 since = -math.inf
                 continue
             self._redis_works()
+            trail.tell(log, "published", ((task.id, task.token) for task in tasks))
             return backlog
         return None
 

@@ -12,7 +12,7 @@ from uuid import UUID
 import anyio
 from redis.exceptions import ResponseError
 
-from duly.actors import wakes
+from duly.actors import trail, wakes
 from duly.actors.context import Context
 from duly.actors.messages import Outcomes, Ownership, RecorderMessage
 from duly.actors.outcomes import parse_report
@@ -232,5 +232,6 @@ class Recorder(Actor[RecorderMessage]):
         vitals = self._context.vitals
         vitals.recorded += len(recorded)
         vitals.stale_reports += len(ended) - len(recorded)
+        trail.tell(log, "recorded", recorded)
         await wakes.wake(self._context, waiting)
         return recorded

@@ -8,6 +8,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from duly.actors import trail
 from duly.actors.outcomes import decide, without_repeats
 from duly.storage import claims
 from duly.storage.claims import Ended, Settlement
@@ -88,7 +89,8 @@ async def _decide(db: Database, ended: list[Ended], now: datetime) -> list[Settl
 
 
 def _unstorable(ended: Ended, error: Exception) -> Ended:
-    log.warning("what was reported of task %s cannot be stored: %s", ended.id, error)
+    about = trail.fields(ended.id, ended.token)
+    log.warning("what was reported of task %s cannot be stored: %s", ended.id, error, extra=about)
     said = {"type": "invalid_report", "message": f"the report cannot be stored: {error}"}
     text = msgspec.json.encode(said).decode()
     return ended._replace(

@@ -10,7 +10,7 @@ from datetime import timedelta
 import anyio
 import asyncpg
 
-from duly.actors import wakes
+from duly.actors import trail, wakes
 from duly.actors.context import Context
 from duly.actors.messages import Submit
 from duly.actors.runtime import Actor, MailboxClosedError
@@ -76,7 +76,8 @@ class Submitter(Actor[Submit]):
         except (asyncpg.DataError, asyncpg.ProgramLimitExceededError) as error:
             # A check before us has a hole; it is the one task's trouble, not that of all.
             if len(messages) == 1:
-                log.exception("task %s cannot be stored", messages[0].task.id)
+                task_id = messages[0].task.id
+                log.exception("task %s cannot be stored", task_id, extra=trail.fields(task_id))
                 messages[0].reply.fail(error)
                 return
             half = len(messages) // 2

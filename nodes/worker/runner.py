@@ -10,8 +10,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 from functools import partial
 
+from duly.nodes import logs
 from duly.nodes.worker import outcomes
 from duly.nodes.worker.context import Context
 from duly.nodes.worker.handlers import Handlers
@@ -130,15 +132,24 @@ class Runner:
         run.began = True
         run.started_ms = now_ms()
         payload = run.entry.payload
+        context = copy_context()  # of the handler alone: what it logs is about its task
+        context.run(logs.about.set, self._fields(run))
         if run.handler.is_async:
-            task = self._loop.create_task(run.handler.run(run.ctx, payload))
+            task = self._loop.create_task(run.handler.run(run.ctx, payload), context=context)
             task.add_done_callback(partial(self._ended, run))
             run.task = task
         else:
             run.task = None
-            self._threads.call(
-                partial(run.handler.run_blocking, run.ctx, payload), partial(self._returned, run)
-            )
+            work = partial(run.handler.run_blocking, run.ctx, payload)
+            context.run(self._threads.call, work, partial(self._returned, run))
+
+    def _fields(self, run: Run) -> dict[str, object]:
+        """What a log line about this attempt carries."""
+        entry = run.entry
+        return {
+            "task_id": entry.id, "token": entry.token, "queue": entry.queue,
+            "worker": self._worker_id,
+        }  # fmt: skip
 
     def _repeated(self, run: Run, entry: Entry) -> None:
         """Keep a second copy pending while the first runs: it shows that the task is held here."""
@@ -166,7 +177,7 @@ class Runner:
             if error is None:
                 verdict = question.result()
             else:
-                log.error("asking for a start failed", exc_info=error)
+                log.error("asking for a start failed", exc_info=error, extra=self._fields(run))
         if verdict is Verdict.GRANTED and run.reason is None:
             self._begin(run)
             return
@@ -277,7 +288,10 @@ class Runner:
     def _outlast(self, run: Run) -> None:
         if not run.settled:
             log.warning(
-                "a handler of %s goes on although it was cancelled (%s)", run.entry.type, run.reason
+                "a handler of %s goes on although it was cancelled (%s)",
+                run.entry.type,
+                run.reason,
+                extra=self._fields(run),
             )
             self._settle(run, run.why())
 

@@ -4,11 +4,12 @@ import io
 import json
 import logging
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from datetime import UTC, datetime
 
 import pytest
 
-from duly.nodes.logs import configure
+from duly.nodes.logs import about, configure
 
 
 @pytest.fixture
@@ -57,3 +58,28 @@ def test_json_is_an_object_a_line(logged: Callable[[str, str], str]) -> None:
 def test_a_second_call_replaces_the_first(logged: Callable[[str, str], str]) -> None:
     logged("debug", "json")
     assert logged("error", "text").count("it failed") == 1
+
+
+def test_fields_follow_the_text_and_are_members_of_the_object(
+    logged: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged("error", "text")
+    stream = io.StringIO()
+    logger = logging.getLogger("duly.test")
+    for style in ("text", "json"):
+        monkeypatch.setattr("sys.stderr", stream)
+        configure("info", style)
+        logger.info("said", extra={"task_id": "x", "slot": 7, "colour": "red"})
+        context = copy_context()
+        context.run(about.set, {"task_id": "y", "token": 3})
+        context.run(logger.info, "in a handler")
+        context.run(logger.info, "more exact", extra={"task_id": "z"})
+    text, json_lines = stream.getvalue().splitlines()[:3], stream.getvalue().splitlines()[3:]
+    assert text[0].endswith("duly.test: said task_id=x slot=7")
+    assert text[1].endswith("duly.test: in a handler task_id=y token=3")
+    assert text[2].endswith("duly.test: more exact task_id=z token=3")
+    lines = [json.loads(line) for line in json_lines]
+    assert [(line.get("task_id"), line.get("token"), line.get("slot")) for line in lines] == [
+        ("x", None, 7), ("y", 3, None), ("z", 3, None),
+    ]  # fmt: skip
+    assert "colour" not in lines[0]
