@@ -11,6 +11,9 @@ values    checked values of options
 fire_times next: when a schedule fires
 tokens    token new
 tasks     submit, get, list, cancel, retry, runs
+importing     import crontab
+crontab_tasks what the jobs of a crontab are as tasks
+local_zone    the machine's time zone
 """
 
 from duly.nodes.cli.parser import main

@@ -19,8 +19,8 @@ _ERROR_CHARS = 200
 _STATUSES = ["pending", "running", "completed", "failed", "cancelled"]
 
 
-def add_to(commands: Any) -> None:
-    """Add these sub-commands."""
+def api_options() -> argparse.ArgumentParser:
+    """A parent parser: where the API is, and how answers are shown."""
     api = argparse.ArgumentParser(add_help=False)
     api.add_argument("--url", default=os.environ.get("DULY_URL") or "http://127.0.0.1:8080",
                      help="the API of a node (default: DULY_URL, else %(default)s)")  # fmt: skip
@@ -28,7 +28,12 @@ def add_to(commands: Any) -> None:
                      "if the node asks for one (default: DULY_TOKEN)")  # fmt: skip
     api.add_argument("--json", action="store_true",
                      help="print the API's JSON, an object a line")  # fmt: skip
+    return api
 
+
+def add_to(commands: Any) -> None:
+    """Add these sub-commands."""
+    api = api_options()
     _add_submit(commands, api)
     listing = commands.add_parser("list", help="list tasks, newest first", parents=[api])
     listing.add_argument("--status", choices=_STATUSES)
@@ -39,7 +44,7 @@ def add_to(commands: Any) -> None:
     listing.add_argument("--due-after", metavar="TIME", help="pending tasks due at or after it")
     listing.add_argument("--limit", type=values.count, default=20, metavar="N",
                          help="most tasks shown (default: %(default)s)")  # fmt: skip
-    listing.set_defaults(run=_guarded(_list))
+    listing.set_defaults(run=guarded(_list))
 
     for name, act, text in (
         ("get", _get, "show a task"),
@@ -52,7 +57,7 @@ def add_to(commands: Any) -> None:
     ):
         parser = commands.add_parser(name, help=text, parents=[api])
         parser.add_argument("id", help="the task's id")
-        parser.set_defaults(run=_guarded(act))
+        parser.set_defaults(run=guarded(act))
 
 
 def _add_submit(commands: Any, api: argparse.ArgumentParser) -> None:
@@ -92,12 +97,14 @@ def _add_submit(commands: Any, api: argparse.ArgumentParser) -> None:
     submit.add_argument("--tag", dest="tags", action="append", metavar="NAME=VALUE", default=[],
                         help="a tag to search by; may be given several times")  # fmt: skip
     submit.add_argument("-q", "--quiet", action="store_true", help="print the task's id alone")
-    submit.set_defaults(run=_guarded(_submit))
+    submit.set_defaults(run=guarded(_submit))
 
 
-def _guarded(
+def guarded(
     act: Callable[[SyncClient, argparse.Namespace], None],
 ) -> Callable[[argparse.Namespace], int]:
+    """Make a command of what talks to the API; its errors end the command."""
+
     def run(args: argparse.Namespace) -> int:
         try:
             with SyncClient(args.url, token=args.token) as client:

@@ -254,7 +254,8 @@ async def test_what_does_not_heed_the_signal_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_command_has_time_to_tidy_up(tmp_path: Path) -> None:
-    tidy = Followed(tmp_path, before=f"trap 'sleep 0.2; echo tidy > {tmp_path}/end; exit' TERM;")
+    trap = f"trap 'sleep 0.2; echo tidy > {tmp_path}/end; exit' TERM;"
+    tidy = Followed(tmp_path, before=trap, children=False)
     attempt = asyncio.create_task(shell.handler(term_s=60)(context(), Command(tidy.text)))
     await tidy.group()
     attempt.cancel()

@@ -11,12 +11,14 @@ WAIT_S = 60.0
 
 
 class Followed:
-    """A command that leaves its process id in a file and goes on for long, with two children."""
+    """A command that leaves its process id in a file and goes on for long; with two children."""
 
-    def __init__(self, folder: Path, before: str = "") -> None:
+    def __init__(self, folder: Path, before: str = "", *, children: bool = True) -> None:
         self._file = folder / "pid"
         note = f"echo $$ > {self._file}.new; mv {self._file}.new {self._file}"
-        self.text = f"{before} sleep 900 & sleep 900 & {note}; while :; do wait; done"
+        begin = "sleep 900 & sleep 900 & " if children else ""
+        rest = "wait" if children else "sleep 0.1"
+        self.text = f"{before} {begin}{note}; while :; do {rest}; done"
 
     async def group(self) -> int:
         """Its process group, once it has begun."""

@@ -37,6 +37,7 @@ class FakeApi:
         self.before: list[Trouble] = []
         self.after: list[Trouble] = []
         self.raw_payload: str | None = None
+        self.errors_max = 1000
         app = web.Application(middlewares=[self._watch])
         app.router.add_post("/v1/tasks", self._submit)
         app.router.add_post("/v1/tasks/batch", self._batch)
@@ -100,6 +101,13 @@ class FakeApi:
 
     async def _batch(self, request: web.Request) -> web.Response:
         body = await request.json()
+        known = [
+            {"field": f"tasks[{at}].id", "message": f"there is a task with the id {task['id']}"}
+            for at, task in enumerate(body["tasks"])
+            if task.get("id") in self.tasks
+        ]
+        if known:
+            return problem(409, "nothing was stored", errors=known[: self.errors_max])
         return self._json({"ids": [self.add(task)["id"] for task in body["tasks"]]}, 201)
 
     async def _list(self, request: web.Request) -> web.Response:

@@ -14,13 +14,14 @@ from duly.nodes.settings import Settings
 
 COMMANDS = [
     "up", "demo", "node", "worker", "migrate", "effects-sql",
-    "submit", "list", "get", "cancel", "retry", "pause", "resume", "run-now", "runs", "next", "token",
+    "submit", "list", "get", "cancel", "retry", "pause", "resume", "run-now", "runs", "next",
+    "import", "token",
 ]  # fmt: skip
 
 
-def sub_parsers() -> dict[str, argparse.ArgumentParser]:
+def sub_parsers(of: argparse.ArgumentParser | None = None) -> dict[str, argparse.ArgumentParser]:
     """The parser of each sub-command."""
-    whole = parser.build()
+    whole = of or parser.build()
     actions = [a for a in whole._actions if isinstance(a, argparse._SubParsersAction)]
     return dict(actions[0].choices)
 
@@ -29,15 +30,19 @@ def test_the_commands_are_these() -> None:
     assert list(sub_parsers()) == COMMANDS
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, "import crontab"])
 def test_every_option_says_what_it_is(command: str) -> None:
+    found: argparse.ArgumentParser | None = None
+    for word in command.split():
+        found = sub_parsers(found)[word]
+    assert found is not None
     silent = [
         action.dest
-        for action in sub_parsers()[command]._actions
+        for action in found._actions
         if not action.help and action.dest != "status"  # its choices say it
     ]
     assert silent == []
-    assert "%(" not in sub_parsers()[command].format_help()
+    assert "%(" not in found.format_help()
 
 
 def test_every_setting_has_a_line_of_help_with_its_default() -> None:
