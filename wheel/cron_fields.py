@@ -164,7 +164,7 @@ def _plain_list(text: str, field: _Range) -> str:
 
 
 def _plain(item: str, field: _Range) -> str:
-    """`item` as a number, or as `low-high/step` with more than one value.
+    """`item` as numbers, and `low-high/step` with more than one value.
 
     A range of one value must not reach croniter as a range: it takes `9-9` for the whole field.
     """
@@ -186,7 +186,15 @@ def _plain(item: str, field: _Range) -> str:
     else:
         first = _number(base, item, field)
         last = max(field.top, first) if slash else first
-    return f"{first}-{last}/{step}" if first + step <= last else str(first)
+    values = range(first, last + 1, step)
+    items = [_span(range(first, min(last, field.top) + 1, step))] if first <= field.top else []
+    if field.top < field.high and field.high in values:  # versions of croniter differ about 7
+        items.append(str(field.low))
+    return ",".join(items)
+
+
+def _span(values: range) -> str:
+    return f"{values[0]}-{values[-1]}/{values.step}" if len(values) > 1 else str(values[0])
 
 
 def _number(text: str, item: str, field: _Range) -> int:

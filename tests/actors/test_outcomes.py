@@ -174,6 +174,13 @@ def test_a_failure_takes_a_retry_by_the_backoff() -> None:
     assert (decision.again_at, decision.counts) == (NOW + timedelta(seconds=7), True)
 
 
+@pytest.mark.parametrize("kind", ["exponential", "linear", "fixed"])
+def test_the_ten_thousandth_retry_waits_as_long_as_the_cap(kind: str) -> None:
+    backoff = {"kind": kind, "delay": 3600, "factor": 1000, "max_delay": 3600, "jitter": 0}
+    late = attempt(used=9_999, allowed=10_000)._replace(backoff=json.dumps(backoff))
+    assert decide(ended(), late, NOW).again_at == NOW + timedelta(hours=1)
+
+
 @pytest.mark.parametrize("outcome", ["failed", "lost", "timed_out"])
 def test_the_last_retry_is_the_last(outcome: Outcome) -> None:
     assert decide(ended(outcome), attempt(used=2), NOW).again_at is not None

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from zoneinfo import ZoneInfo
 
 _EPOCH_ORDINAL = datetime(1970, 1, 1).toordinal()
@@ -174,8 +175,8 @@ class Window:
 
     def __init__(self, zone_name: str, start: datetime, end: datetime) -> None:
         self.start, self.end = start, end
-        self.rows: list[tuple[int, int, bool, bool]] = []
-        """(UTC minute, minute on the wall, was it shown before, is it the last time)."""
+        self.rows: dict[int, list[tuple[int, int, bool, bool]]] = {n: [] for n in range(1440)}
+        """Minute of the day -> (UTC minute, minute on the wall, shown before?, the last time?)."""
         self.gaps: list[tuple[int, range]] = []
         """(UTC minute right after a gap, the minutes that the wall clock left out)."""
         first = int((start - timedelta(days=2)).timestamp()) // 60
@@ -186,7 +187,8 @@ class Window:
         for utc, wall in walk:
             if wall > top + 1:
                 self.gaps.append((utc, range(top + 1, wall)))
-            self.rows.append((utc, wall, wall <= top, last_shown[wall] == utc))
+            row = (utc, wall, wall <= top, last_shown[wall] == utc)
+            self.rows[wall % 1440].append(row)
             top = max(top, wall)
 
 
@@ -202,10 +204,11 @@ def fires(
     for utc, jumped in window.gaps:
         if gap == "shift" and any(_matches(spec, missed, dates) for missed in jumped):
             stamps.add(utc * 60)
-    for utc, wall, again, last in window.rows:
-        wanted = fold == "both" or (last if fold == "second" else not again)
-        if wanted and _matches(spec, wall, dates):
-            stamps.update(utc * 60 + second for second in spec.seconds)
+    for hour, minute in product(spec.hours, spec.minutes):
+        for utc, wall, again, last in window.rows[hour * 60 + minute]:
+            wanted = fold == "both" or (last if fold == "second" else not again)
+            if wanted and _matches(spec, wall, dates):
+                stamps.update(utc * 60 + second for second in spec.seconds)
     low, high = window.start.timestamp(), window.end.timestamp()
     return [datetime.fromtimestamp(stamp, UTC) for stamp in sorted(stamps) if low < stamp <= high]
 
