@@ -50,7 +50,7 @@ class Bank:
             "DULY_REDIS_URL": servers.redis_url,
             "DULY_PORT": str(port),
             "BANK_DATABASE_URL": self.bank_url,
-            "BANK_CHECKING_S": "0.5",
+            "BANK_CHECKING_S": "1",
             "PYTHONPATH": os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")]),
             "PYTHONDONTWRITEBYTECODE": "1",
         }

@@ -96,7 +96,7 @@ async def test_a_request_that_takes_its_time_does_not_hold_up_the_hand_over(
 ) -> None:
     async with (
         running_node(fresh_database, redis_url) as stays,
-        running_node(fresh_database, redis_url, owns_slots=False, stop_grace_s=60.0) as leaves,
+        running_node(fresh_database, redis_url, owns_slots=False, stop_grace_s=600.0) as leaves,
     ):
         await shares_are(SLOTS // 2, stays, leaves)
         async with slow_request(leaves.url):

@@ -18,6 +18,8 @@ from duly.storage import keys
 WAIT_S = 60.0
 """Longest wait for anything in these tests."""
 
+_STOP_S = 25.0  # less than a worker gives its handlers by default
+
 
 async def until(
     holds: Callable[[], bool] | Callable[[], Awaitable[bool]], what: str = "the condition"
@@ -146,6 +148,6 @@ async def running(
     finally:
         worker.stop()
         try:
-            await asyncio.wait_for(life, WAIT_S)
+            await asyncio.wait_for(life, _STOP_S)
         except tuple(expect):
             pass

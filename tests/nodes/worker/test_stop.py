@@ -53,7 +53,7 @@ async def test_a_stopping_worker_lets_what_runs_end_and_takes_nothing_more(node:
         assert not life.done()
         assert await node.alive()  # it still holds work
         held.open.set()
-        await asyncio.wait_for(life, 60)
+        await asyncio.wait_for(life, 25)
     (report,) = await node.reports()
     assert (report.id, report.value) == (first, "done")
     assert await node.left() == 1
@@ -159,7 +159,7 @@ async def test_stop_works_before_the_start_twice_and_from_another_thread(node: F
         stoppers = [threading.Thread(target=worker.stop) for _ in range(2)]
         for stopper in stoppers:
             stopper.start()
-        await asyncio.wait_for(life, 60)
+        await asyncio.wait_for(life, 25)
         for stopper in stoppers:
             stopper.join()
     worker.stop()
@@ -175,7 +175,7 @@ async def test_a_handler_may_stop_its_worker(node: FakeNode) -> None:
 
     async with running(worker) as life:
         await node.dispatch("t")
-        await asyncio.wait_for(life, 60)
+        await asyncio.wait_for(life, 25)
     assert [report.value for report in await node.reports()] == ["last"]
 
 
@@ -195,7 +195,7 @@ async def test_cancelling_serve_stops_at_once_and_hands_everything_in(node: Fake
     await held.holds(1)
     life.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(life, 60)
+        await asyncio.wait_for(life, 25)
     assert [report.value["type"] for report in await node.reports()] == ["worker_stopped"]
     await node.empty()
     assert not await node.alive()
@@ -204,7 +204,7 @@ async def test_cancelling_serve_stops_at_once_and_hands_everything_in(node: Fake
 @pytest.mark.usefixtures("quick_grace")
 async def test_a_worker_inside_a_cancelled_scope_ends_too(node: FakeNode) -> None:
     held = Held(node)
-    with anyio.fail_after(60):
+    with anyio.fail_after(25):
         async with anyio.create_task_group() as group:
             group.start_soon(held.worker.serve)
             await node.dispatch("async")

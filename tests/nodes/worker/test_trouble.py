@@ -268,6 +268,7 @@ async def test_reading_stops_while_too_many_reports_wait(
 async def test_entries_of_a_read_whose_answer_is_lost_are_found(
     node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("duly.nodes.worker.reader.AUDIT_EVERY_S", 3_600.0)  # found without it
     read = Conveyor.read
     lost: list[int] = []
 
