@@ -8,6 +8,7 @@
     prefetcher  reads what falls due in this node's slots, page by page
     listener    hears of near tasks that other nodes accepted
     ticker      owns the timing wheel
+    line        how much of a queue a node may publish now: the window, and the other nodes' turns
     dispatcher  claims what is due and publishes it, never more than the workers will soon fetch
     recorder    records what became of each attempt
     reaper      finds attempts that nobody will report

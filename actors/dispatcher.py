@@ -3,67 +3,38 @@
 The stream is a short conveyor. Per queue the dispatcher publishes only while the backlog that no
 worker has fetched is below a window (twice what the live workers run at once, with a floor). What
 waits for capacity waits here, unclaimed, by priority and due time; so cancel, pause and change
-still win.
+still win. The nodes share a queue's room by the same order (see `line`).
 
 A queue that has more due than fits here is *saturated*: the prefetcher leaves what is due of it in
 the store, and brings the best of it whenever there is room.
 """
 
 import logging
+import math
 from collections import deque
 from collections.abc import Iterable
+from functools import partial
 
 import anyio
 import anyio.abc
 
 from duly.actors.context import Context
 from duly.actors.firing import Firing
+from duly.actors.line import Line
 from duly.actors.messages import Capacity, DispatcherMessage, Due, Ownership, Refilled, Saturated
-from duly.actors.ready import ReadyQueue
 from duly.actors.runtime import Actor, MailboxClosedError
-from duly.storage.slots import DueRow
+from duly.storage.slots import SLOTS, DueRow
+from duly.storage.stream_facts import NOTHING_WAITS
 
 log = logging.getLogger("duly.dispatcher")
 
 _BATCH = 200
 _AT_ONCE = 4  # claims under way, so that the node is not idle while one commits
 _MESSAGES = 8
-_LOOK_S = 0.005
-_LOOK_MAX_S = 0.05
-_LOOK_IDLE_MAX_S = 0.5  # where no worker is known
 _WAIT_S = 30.0
 _TELL_EVERY_S = 1.0  # of saturated queues: a restarted prefetcher does not know
 _TELL_SOON_S = 0.05
-
-
-class _Queue:
-    """What the dispatcher knows of one queue."""
-
-    def __init__(self) -> None:
-        self.ready = ReadyQueue()
-        self.backlog = 0  # undelivered, as last told
-        self.firing = 0  # claimed or about to be, not yet published
-        self.concurrency = 0
-        self.looking = False
-        self.look_s = 0.0  # wait before the next look: the first one is at once
-
-    def room(self, floor: int) -> int:
-        """How many to publish now. Few are not worth a commit while the workers have enough."""
-        window = max(floor, 2 * self.concurrency)
-        room = window - self.backlog - self.firing
-        return room if room >= min(len(self.ready), max(1, window // 4)) else 0
-
-    def looked(self, backlog: int) -> None:
-        """Note a backlog that was asked for; ask less often while it does not change."""
-        slowest_s = _LOOK_MAX_S if self.concurrency else _LOOK_IDLE_MAX_S
-        moved = backlog != self.backlog
-        self.look_s = _LOOK_S if moved else min(slowest_s, max(_LOOK_S, 2 * self.look_s))
-        self.backlog = backlog
-
-    @property
-    def idle(self) -> bool:
-        """Nothing is known that would be missed."""
-        return not (len(self.ready) or self.firing or self.concurrency or self.looking)
+_HEAR_S = 1.5  # after an outage: by then every node has noticed its end, and has its slots again
 
 
 class Dispatcher(Actor[DispatcherMessage]):
@@ -74,12 +45,14 @@ class Dispatcher(Actor[DispatcherMessage]):
     def __init__(self, context: Context) -> None:
         super().__init__(context.boxes.dispatcher)
         self._context = context
-        self._queues: dict[str, _Queue] = {}
+        self._queues: dict[str, Line] = {}
         self._turns: deque[str] = deque()  # the queues that have something ready
         self._saturated: set[str] = set()
         self._told = Saturated(frozenset(), frozenset())
         self._tell_at = 0.0
         self._ownership = Ownership({}, 0.0)
+        self._slots_lost = False
+        self._slots_back_at = float("-inf")
         self._firing = Firing(context)
         self._probing = False
         self._under_way = 0
@@ -135,15 +108,17 @@ class Dispatcher(Actor[DispatcherMessage]):
             if not ready.saturated:
                 self._saturated.discard(message.queue)
         else:
-            lost = set(self._ownership.epochs) - set(message.epochs)
-            self._ownership = message
-            if lost:
+            before, self._ownership = self._ownership, message
+            if self._slots_lost and message.epochs:
+                self._slots_back_at = self._context.clock.monotonic()
+            self._slots_lost = not message.epochs and bool(before.epochs or self._slots_lost)
+            if before.epochs.keys() - message.epochs.keys():
                 for queue in self._queues.values():
                     queue.ready.keep_slots(frozenset(message.epochs))
 
-    def _queue(self, name: str) -> _Queue:
+    def _queue(self, name: str) -> Line:
         if name not in self._queues:
-            self._queues[name] = _Queue()
+            self._queues[name] = Line(self._context.options.window_floor)
         return self._queues[name]
 
     def _add(self, rows: Iterable[DueRow]) -> None:
@@ -181,13 +156,13 @@ class Dispatcher(Actor[DispatcherMessage]):
             self._turns.append(name)
             without_room = 0 if self._start(fires, name, queue) else without_room + 1
 
-    def _start(self, fires: anyio.abc.TaskGroup, name: str, queue: _Queue) -> bool:
+    def _start(self, fires: anyio.abc.TaskGroup, name: str, queue: Line) -> bool:
         """Fire a batch of a queue, or look how its backlog goes; answers whether it fired."""
         if self._firing.pause_s(name):
             return False
-        room = queue.room(self._context.options.window_floor)
+        room = queue.room if queue.is_our_turn(self._others_to_hear()) else 0
         if room > 0:
-            rows = queue.ready.take(min(room, _BATCH))
+            rows = queue.take(min(room, _BATCH))
             self._under_way += 1
             queue.firing += len(rows)
             queue.look_s = 0.0
@@ -197,11 +172,27 @@ class Dispatcher(Actor[DispatcherMessage]):
             fires.start_soon(self._look, name, queue)
         return room > 0
 
-    async def _fire(self, name: str, queue: _Queue, rows: list[DueRow]) -> None:
+    def _say(self, queue: Line, publishing: int = 0) -> int:
+        """What this node says of a queue: nothing, if it could not claim what it speaks of."""
+        return NOTHING_WAITS if self._firing.claims_fail else queue.waiting(publishing)
+
+    def _others_to_hear(self) -> int:
+        """How many other nodes should have spoken before this one uses what room there is.
+
+        They notice the end of an outage at different moments. How many there are at least, this
+        node's share of the slots tells.
+        """
+        back_at = max(self._slots_back_at, self._firing.mended_at)
+        if self._context.clock.monotonic() >= back_at + _HEAR_S:
+            return 0
+        return math.ceil(SLOTS / (len(self._ownership.epochs) + 1)) - 1
+
+    async def _fire(self, name: str, queue: Line, rows: list[DueRow]) -> None:
         try:
-            backlog, unclaimed = await self._firing.fire(name, rows, self._ownership)
+            say = partial(self._say, queue, len(rows))
+            backlog, unclaimed = await self._firing.fire(name, rows, self._ownership, say)
             if backlog is not None:
-                queue.backlog = backlog.undelivered
+                queue.told(backlog)
             owned = self._ownership.epochs
             self._add(row for row in unclaimed if row.slot in owned)
         finally:
@@ -216,12 +207,12 @@ class Dispatcher(Actor[DispatcherMessage]):
             self._probing = False
             self._waiting.cancel()
 
-    async def _look(self, name: str, queue: _Queue) -> None:
+    async def _look(self, name: str, queue: Line) -> None:
         try:
             await anyio.sleep(queue.look_s)
-            backlog = await self._firing.backlog(name)
+            backlog = await self._firing.backlog(name, partial(self._say, queue))
             if backlog is not None:
-                queue.looked(backlog.undelivered)
+                queue.looked(backlog)
         finally:
             queue.looking = False
             self._waiting.cancel()

@@ -10,6 +10,7 @@ the keys of one queue are at fault, that queue alone waits; what it had claimed 
 
 import logging
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -33,6 +34,7 @@ log = logging.getLogger("duly.dispatcher")
 # A new owner of the slots publishes claims that are a second old, and a worker may end them at once.
 # Or they are cancelled, and in the end even the fence is forgotten.
 _SURE_S = 0.5
+_PROBE_EVERY_S = 0.5  # of Redis while it is away: all nodes should notice at about the same time
 _REFUSED_S = 0.1  # by then an Ownership should have come that says which slots are gone
 
 
@@ -51,8 +53,12 @@ class Firing:
         self._under_way: set[UUID] = set()
         self._postgres = Patience("claiming tasks", log)
         self._refused = False  # by the last claim
-        self._redis = Patience("publishing tasks", log, context.vitals.redis)
+        self._redis = Patience(
+            "publishing tasks", log, context.vitals.redis, longest_s=_PROBE_EVERY_S
+        )
         self._redis_retry_at = 0.0
+        self.mended_at = -math.inf
+        """When Redis, or PostgreSQL for claims, worked again after it had failed."""
         self._queues = QueuePatience("publishing tasks", log, context.clock.monotonic)
         self._latest: dict[str, anyio.Event] = {}  # per queue: set once its last batch is out
 
@@ -64,6 +70,11 @@ class Firing:
     def redis_fails(self) -> bool:
         """Nothing is to be claimed before a `probe` has worked: it could not go out."""
         return self._redis.failing
+
+    @property
+    def claims_fail(self) -> bool:
+        """Nobody should wait for what this node would claim."""
+        return self._postgres.failing or self._refused
 
     def redis_pause_s(self) -> float:
         """Seconds until the next probe is due; 0 = now."""
@@ -82,8 +93,13 @@ class Firing:
         else:
             self._redis_works()
 
-    async def fire(self, queue: str, rows: list[DueRow], own: Ownership) -> Fired:
-        """Claim and publish rows of one queue; batches go out in the order of the calls."""
+    async def fire(
+        self, queue: str, rows: list[DueRow], own: Ownership, say: Callable[[], int]
+    ) -> Fired:
+        """Claim and publish rows of one queue; batches go out in the order of the calls.
+
+        `say`: what to tell the other nodes with it (see `Streams.publish`).
+        """
         ids = [row.id for row in rows]
         self._under_way.update(ids)
         before, out = self._latest.get(queue), anyio.Event()
@@ -101,17 +117,19 @@ class Firing:
             tasks.sort(key=lambda task: place[task.id])
             if before is not None:
                 await before.wait()
-            return Fired(await self._publish(queue, tasks, since) if tasks else None, unclaimed)
+            if tasks:
+                return Fired(await self._publish(queue, tasks, since, say), unclaimed)
+            return Fired(None if self.redis_fails else await self.backlog(queue, say), unclaimed)
         finally:
             self._under_way.difference_update(ids)
             out.set()
             if self._latest.get(queue) is out:  # a later batch may have ended before this one
                 del self._latest[queue]
 
-    async def backlog(self, queue: str) -> Backlog | None:
+    async def backlog(self, queue: str, say: Callable[[], int]) -> Backlog | None:
         """What waits in a queue's stream; None if Redis does not say."""
         try:
-            return await self._context.streams.backlog(queue)
+            return await self._context.streams.backlog(queue, say())
         except TROUBLE as error:
             self._note(queue, error)
             return None
@@ -139,7 +157,7 @@ class Firing:
                 await anyio.sleep(self._postgres.failed(error))
                 return [], rows
             return await self._read_back(rows, error)
-        self._postgres.worked()
+        self._works(self._postgres)
         context.vitals.claimed += len(claim.tasks)
         if not claim.owned:
             if not self._refused:
@@ -178,11 +196,13 @@ class Firing:
             except StoreUnavailableError as again:
                 error = again
                 continue
-            self._postgres.worked()
+            self._works(self._postgres)
             ours = {task.id for task in found}
             return found, [row for row in rows if row.id not in ours]
 
-    async def _publish(self, queue: str, tasks: list[Claimed], since: float) -> Backlog | None:
+    async def _publish(
+        self, queue: str, tasks: list[Claimed], since: float, say: Callable[[], int]
+    ) -> Backlog | None:
         """Send what was claimed at `since`, again and again: else the reaper would have to find it."""
         clock = self._context.clock
         while tasks:
@@ -191,7 +211,7 @@ class Firing:
                 since = clock.monotonic()
                 continue
             try:
-                backlog = await self._context.streams.publish(queue, tasks)
+                backlog = await self._context.streams.publish(queue, tasks, say())
             except TROUBLE as error:
                 wait_s = self._note(queue, error)
                 if is_of_one_queue(error):
@@ -214,7 +234,7 @@ class Firing:
             except StoreUnavailableError as error:
                 await anyio.sleep(self._postgres.failed(error))
                 continue
-            self._postgres.worked()
+            self._works(self._postgres)
             return found
 
     def _note(self, queue: str | None, error: BaseException) -> float:
@@ -226,5 +246,10 @@ class Firing:
         return wait_s
 
     def _redis_works(self) -> None:
-        self._redis.worked()
+        self._works(self._redis)
         self._redis_retry_at = 0.0
+
+    def _works(self, patience: Patience) -> None:
+        if patience.failing:
+            self.mended_at = self._context.clock.monotonic()
+        patience.worked()

@@ -8,7 +8,7 @@ from duly.actors.troubles import Troubles
 
 
 class Patience:
-    """Back-off of one loop: 0.1 s after the first failure, doubling up to 2 s, ± 20 %.
+    """Back-off of one loop: 0.1 s after the first failure, doubling up to 2 s (or less), ± 20 %.
 
     So after a failover the work goes on within some two seconds.
     """
@@ -21,15 +21,17 @@ class Patience:
         what: str,
         log: logging.Logger,
         board: Troubles | None = None,
+        longest_s: float = LONGEST_S,
     ) -> None:
         """Name the work, as in "reading tasks" (it completes "… fails" in the log).
 
         `board`: where it shows as long as it fails. Only for work that is tried again until it
-        works: nothing else takes it off.
+        works: nothing else takes it off. `longest_s`: the longest wait.
         """
         self._what = what
         self._log = log
         self._board = board
+        self._longest_s = longest_s
         self._failures = 0
 
     @property
@@ -44,7 +46,7 @@ class Patience:
             self._log.warning("%s fails, trying on: %s", self._what, detail)
         if self._board is not None:
             self._board.note(self._what, detail)
-        wait_s = min(self.LONGEST_S, self.FIRST_S * 2.0 ** min(self._failures, 10))
+        wait_s = min(self._longest_s, self.FIRST_S * 2.0 ** min(self._failures, 10))
         self._failures += 1
         return wait_s * random.uniform(0.8, 1.2)
 

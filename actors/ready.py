@@ -1,10 +1,10 @@
 """The due tasks of one queue that wait for capacity: by priority, then by due time."""
 
-import heapq
-from datetime import datetime
+from bisect import bisect_left, insort
 from uuid import UUID
 
 from duly.storage.slots import DueRow
+from duly.wheel.durations import to_us
 
 FULL = 10_000
 """Rows a queue holds at most; what is beyond stays in the store alone."""
@@ -12,18 +12,19 @@ FULL = 10_000
 LOW = 2_500
 """A saturated queue with no more rows than this has room for the next from the store."""
 
-_KEPT = 9_000  # of a full queue, when better rows come: so that not each of them costs a sort
+_KEPT = 9_000  # of a full queue, when better rows come: they make room for the next thousand
+_RANKS_OF_A_PRIORITY = 10**14  # milliseconds: more than 3000 years, and exact in Lua
+_HIGHEST = 9
 
-_Rank = tuple[int, datetime]  # the lowest is the best: priority 9 first
+_Place = tuple[int, int, int, DueRow]
 
 
 class ReadyQueue:
     """At most `FULL` rows. When it is full, better rows take the place of the worst."""
 
     def __init__(self) -> None:
-        self._rows: dict[UUID, DueRow] = {}
-        self._heap: list[tuple[int, datetime, UUID]] = []  # also of rows that have left
-        self._worst: _Rank | None = None  # no row is worse than this
+        self._rows: dict[UUID, _Place] = {}
+        self._order: list[_Place] = []  # the best last, where taking it costs nothing
         self._turned_away = False  # since `asked`
         self.saturated = False
         """Rows were turned away: the store holds due ones that this queue does not know."""
@@ -36,38 +37,44 @@ class ReadyQueue:
         """It can take in what was turned away."""
         return self.saturated and len(self._rows) <= LOW
 
+    def rank(self, place: int = 1) -> int | None:
+        """The rank of the row at `place` from the best on, or of the worst if there are fewer.
+
+        The lower the sooner: by priority, then by due time in milliseconds; the same scale on every
+        node. None if there is no row.
+        """
+        return _rank(self._order[-min(place, len(self._order))]) if self._order else None
+
     def add(self, row: DueRow) -> None:
         """Take a row in, unless it is there already or there are enough better ones."""
         known = self._rows.get(row.id)
-        if known is not None and known.version >= row.version:
+        if known is not None and known[-1].version >= row.version:
             return
-        rank = _rank(row)
-        if known is None and len(self._rows) >= FULL:
+        place = (row.priority, -to_us(row.next_run_at), -row.id.int, row)
+        if known is not None:
+            del self._order[bisect_left(self._order, known)]
+        elif len(self._rows) >= FULL:
             self.saturated = self._turned_away = True
-            if self._worst is not None and rank >= self._worst:
+            if place < self._order[0]:
                 return
-            self._rebuild(sorted(self._rows.values(), key=_rank)[:_KEPT])
-        self._rows[row.id] = row
-        heapq.heappush(self._heap, (*rank, row.id))
-        if self._worst is None or rank > self._worst:
-            self._worst = rank
+            self._hold(self._order[-_KEPT:])
+        self._rows[row.id] = place
+        insort(self._order, place)
 
-    def take(self, limit: int) -> list[DueRow]:
-        """Remove and return the best rows, best first."""
+    def take(self, limit: int, up_to: int | None = None) -> list[DueRow]:
+        """Remove and return the best rows, best first, as far as they rank before `up_to`."""
         taken: list[DueRow] = []
-        while self._heap and len(taken) < limit:
-            worth, due, task_id = heapq.heappop(self._heap)
-            row = self._rows.get(task_id)
-            if row is not None and _rank(row) == (worth, due):
-                taken.append(self._rows.pop(task_id))
-        if not self._rows:
-            self._rebuild([])
+        while self._order and len(taken) < limit:
+            if up_to is not None and _rank(self._order[-1]) > up_to:
+                break
+            row = self._order.pop()[-1]
+            del self._rows[row.id]
+            taken.append(row)
         return taken
 
     def keep_slots(self, slots: frozenset[int]) -> None:
         """Drop the rows of slots that are not ours any more."""
-        kept = [row for row in self._rows.values() if row.slot in slots]
-        self._rebuild(sorted(kept, key=_rank))
+        self._hold([place for place in self._order if place[-1].slot in slots])
 
     def asked(self) -> None:
         """The store's rows of this queue are about to be read, the best first."""
@@ -78,13 +85,12 @@ class ReadyQueue:
         if complete and not self._turned_away:
             self.saturated = False
 
-    def _rebuild(self, rows: list[DueRow]) -> None:
-        """Hold these rows, which are in order, and nothing else."""
-        self._rows = {row.id: row for row in rows}
-        self._heap = [(*_rank(row), row.id) for row in rows]
-        heapq.heapify(self._heap)  # in order but for ties
-        self._worst = _rank(rows[-1]) if rows else None
+    def _hold(self, order: list[_Place]) -> None:
+        self._order = order
+        self._rows = {place[-1].id: place for place in order}
 
 
-def _rank(row: DueRow) -> _Rank:
-    return -row.priority, row.next_run_at
+def _rank(place: _Place) -> int:
+    priority, due_us = place[0], -place[1]
+    due_ms = min(max(due_us // 1000, 0), _RANKS_OF_A_PRIORITY - 1)
+    return (_HIGHEST - priority) * _RANKS_OF_A_PRIORITY + due_ms

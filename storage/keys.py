@@ -22,6 +22,9 @@ PROBE = "duly:probe"
 MARK = "duly mark "
 """Beginning of the name of a consumer that no worker is: it goes with the group if that is lost."""
 
+WAITING_TTL_MS = 1_000
+"""A node that has not said for so long that tasks wait with it holds up no other."""
+
 LIVENESS_TTL_MS = 10_000
 """A worker whose liveness key is older than this is lost."""
 
@@ -42,6 +45,11 @@ def inflight(queue: str) -> str:
 def entries(queue: str) -> str:
     """Hash task id -> stream entry id; the nodes' own, to find an entry without a scan."""
     return f"duly:{{{queue}}}:entries"
+
+
+def waiting(queue: str) -> str:
+    """Hash node id -> what it says of its due tasks that wait for room; gone when none wait."""
+    return f"duly:{{{queue}}}:waiting"
 
 
 def reports(queue: str) -> str:

@@ -12,11 +12,19 @@ WORKER_CHARS_MAX = 200
 """Longest id of a worker."""
 
 
+NOTHING_WAITS = -1
+"""In the place of a rank."""
+
+
 class Backlog(NamedTuple):
-    """A queue's stream: entries in it, and how many of them a worker has fetched."""
+    """A queue's stream: entries in it, how many of them a worker has fetched; and who waits."""
 
     entries: int
     delivered: int
+    others: int = 0
+    """How many other nodes have due tasks for which there is no room."""
+    lowest: int | None = None
+    """The lowest rank that one of them said: what ranks behind it is not to be published now."""
 
     @property
     def undelivered(self) -> int:

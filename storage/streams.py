@@ -13,6 +13,7 @@ from duly.storage.channel import NextMessage, subscribed
 from duly.storage.claims import Claimed
 from duly.storage.redis import Scripts, Word, call, connect, text
 from duly.storage.stream_facts import (
+    NOTHING_WAITS,
     Backlog,
     Consumer,
     Crew,
@@ -47,19 +48,34 @@ class Streams:
 
     # Publishing
 
-    async def publish(self, queue: str, tasks: Sequence[Claimed]) -> Backlog:
-        """Put claimed tasks of one queue into its stream; harmless if some are there already."""
+    async def publish(
+        self, queue: str, tasks: Sequence[Claimed], waiting: int | None = None
+    ) -> Backlog:
+        """Put claimed tasks of one queue into its stream; harmless if some are there already.
+
+        `waiting`: what this node says of its due tasks for which there is no room. A rank, behind
+        which the other nodes should publish nothing for `keys.WAITING_TTL_MS`; `NOTHING_WAITS`;
+        or None, which leaves what it said before.
+        """
         if queue not in self._announced:
             await self.announce(queue)
-        words: list[Word] = [keys.WORKERS_GROUP]
+        said = "" if waiting is None else "-" if waiting == NOTHING_WAITS else waiting
+        words: list[Word] = [keys.WORKERS_GROUP, self._node_id, keys.WAITING_TTL_MS, said]
         for task in tasks:
             due_ms = round(task.occurrence.timestamp() * 1_000_000) / 1000
             words += [
                 str(task.id), task.token, task.type, task.payload, f"{due_ms:.3f}",
                 task.retry_count + 1, task.timeout, queue, int(task.on_lost == "fail"),
             ]  # fmt: skip
-        _, entries, delivered = await self._scripts.run("publish", _queue_keys(queue), words)
-        return await self._backlog(queue, entries, delivered)
+        names = [*_queue_keys(queue), keys.waiting(queue)]
+        entries, delivered, others, lowest = await self._scripts.run("publish", names, words)
+        if delivered < 0:  # the group is gone: the next publish or read makes it anew
+            await self.announce(queue)
+        return Backlog(entries, delivered, others, lowest if others else None)
+
+    async def backlog(self, queue: str, waiting: int | None = None) -> Backlog:
+        """How much waits in a queue's stream, and with other nodes; `waiting` as in `publish`."""
+        return await self.publish(queue, [], waiting)
 
     async def announce(self, queue: str) -> None:
         """Make a queue known to every node, and its groups."""
@@ -71,7 +87,7 @@ class Streams:
     async def check_queue(self, queue: str) -> None:
         """`announce`, and raise if something of another type is in the place of any of its keys."""
         await self.announce(queue)
-        for name in (keys.inflight(queue), keys.entries(queue)):
+        for name in (keys.inflight(queue), keys.entries(queue), keys.waiting(queue)):
             await self._command("HLEN", name)
 
     async def announce_reports(self, queue: str) -> None:
@@ -81,19 +97,6 @@ class Streams:
             await self._command("SADD", keys.QUEUES, queue)
             await self._make_group(keys.reports(queue), keys.NODES_GROUP)
             self._announced_reports.add(queue)
-
-    async def backlog(self, queue: str) -> Backlog:
-        """How much waits in a queue's stream."""
-        if queue not in self._announced:
-            await self.announce(queue)
-        args = [keys.WORKERS_GROUP]
-        entries, delivered = await self._scripts.run("backlog", [keys.tasks(queue)], args)
-        return await self._backlog(queue, entries, delivered)
-
-    async def _backlog(self, queue: str, entries: int, delivered: int) -> Backlog:
-        if delivered < 0:  # the group is gone: the next publish or read makes it anew
-            await self.announce(queue)
-        return Backlog(entries, delivered)
 
     async def supersede(self, queue: str, task_id: UUID, token: int) -> str | None:
         """After a cancel: fence the task off with a higher token; answers who is running it."""

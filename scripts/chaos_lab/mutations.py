@@ -68,8 +68,10 @@ def answer_before_commit() -> None:
 def publish_nothing() -> None:
     """What was claimed reaches no stream."""
 
-    async def publish(self: Streams, queue: str, tasks: Any) -> Any:
-        return await self.backlog(queue)
+    publish_some = Streams.publish
+
+    async def publish(self: Streams, queue: str, tasks: Any, waiting: int | None = None) -> Any:
+        return await publish_some(self, queue, [], waiting)
 
     Streams.publish = publish  # type: ignore[method-assign]
 

@@ -1,13 +1,18 @@
--- Publish claimed tasks of one queue. A lower token never replaces a higher one, and an entry that
+-- Publish claimed tasks of one queue, if there are any; and tell what waits in the stream and, for
+-- lack of room there, with other nodes. A lower token never replaces a higher one, and an entry that
 -- is in the stream already is not added again: so publishing twice is harmless.
 --
--- KEYS[1] tasks stream   KEYS[2] inflight   KEYS[3] entries
--- ARGV[1] group, then nine words a task: id, token, type, payload, due, attempt, timeout, queue, confirm
--- Answers {added, entries in the stream, of them delivered (-1 = the group is gone)}.
+-- KEYS[1] tasks stream   KEYS[2] inflight   KEYS[3] entries   KEYS[4] what waits with each node
+-- ARGV[1] group, ARGV[2] node, ARGV[3] ms for which its word counts, ARGV[4] the word: the rank behind
+-- which the others should publish nothing ('-' = this node has nothing that waits, '' = no word),
+-- then nine words a task: id, token, type, payload, due, attempt, timeout, queue, confirm
+-- Answers {entries in the stream, of them delivered (-1 = the group is gone), how many other nodes
+-- have tasks that wait, the lowest rank that one of them said}.
 
-local tasks, inflight, entries, group = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
-local added = 0
-for at = 2, #ARGV, 9 do
+local tasks, inflight, entries, waiting, group = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
+local node, counts_ms, rank = ARGV[2], tonumber(ARGV[3]), ARGV[4]
+
+for at = 5, #ARGV, 9 do
   local id, token = ARGV[at], ARGV[at + 1]
   local known = redis.call('HGET', inflight, id)
   local skip = false
@@ -25,10 +30,32 @@ for at = 2, #ARGV, 9 do
       'attempt', ARGV[at + 5], 'timeout', ARGV[at + 6], 'queue', ARGV[at + 7], 'confirm', ARGV[at + 8])
     redis.call('HSET', inflight, id, token)
     redis.call('HSET', entries, id, entry)
-    added = added + 1
   end
 end
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if rank == '-' then
+  redis.call('HDEL', waiting, node)
+elseif rank ~= '' then
+  redis.call('HSET', waiting, node, rank .. ' ' .. string.format('%d', now))
+  redis.call('PEXPIRE', waiting, counts_ms)
+end
+local others, lowest = 0, 0
+local said = redis.call('HGETALL', waiting)
+for at = 1, #said, 2 do
+  local its_rank, said_at = string.match(said[at + 1], '^(%d+) (%d+)$')
+  -- A word from the future is of before the clock was set back.
+  if math.abs(now - (said_at or 0)) >= counts_ms then
+    redis.call('HDEL', waiting, said[at])
+  elseif said[at] ~= node then
+    its_rank = tonumber(its_rank)
+    if others == 0 or its_rank < lowest then lowest = its_rank end
+    others = others + 1
+  end
+end
+
 local pending = redis.pcall('XPENDING', tasks, group)
 local delivered = -1
 if not pending.err then delivered = pending[1] end
-return {added, redis.call('XLEN', tasks), delivered}
+return {redis.call('XLEN', tasks), delivered, others, lowest}

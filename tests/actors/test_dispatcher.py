@@ -16,6 +16,7 @@ from duly.actors.messages import Capacity, Due, Ownership
 from duly.storage import claims
 from duly.storage.errors import Doubt, StoreUnavailableError
 from duly.storage.slots import DueRow
+from duly.storage.stream_facts import NOTHING_WAITS
 
 
 @pytest.fixture
@@ -333,8 +334,10 @@ async def test_batches_that_overtake_each_other_end_well(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(claims, "claim", slow_claim)
     async with anyio.create_task_group() as fires:
-        fires.start_soon(firing.fire, "q", [rows[0]], owned)
+        fires.start_soon(firing.fire, "q", [rows[0]], owned, lambda: NOTHING_WAITS)
         await anyio.sleep(1)
-        await firing.fire("q", [rows[1]], Ownership({}, 1e9))  # the slot was lost: nothing to do
+        await firing.fire(
+            "q", [rows[1]], Ownership({}, 1e9), lambda: NOTHING_WAITS
+        )  # the slot was lost: nothing to do
         held.set()
     assert rig.streams.ids == [rows[0].id]

@@ -31,6 +31,51 @@ def test_takes_by_priority_then_due_time() -> None:
     assert queue.take(1) == []
 
 
+def test_takes_no_further_than_the_rank_that_is_given() -> None:
+    queue = ReadyQueue()
+    for number in range(10):
+        queue.add(due_row(number, priority=5))
+        queue.add(due_row(number, priority=7))
+    limit = queue.rank(12)
+    assert len(queue.take(100, limit)) == 12
+    assert queue.take(100, limit) == []
+    assert len(queue) == 8
+
+
+def test_a_rank_is_the_same_scale_whatever_the_queue_holds() -> None:
+    rows = [
+        due_row(due_s, priority=priority)
+        for priority in (9, 5, 0)
+        for due_s in (-60 * 86_400 * 365, 0, 0.002, 8, 250 * 86_400 * 365)
+    ]
+    ranks = []
+    for row in rows:
+        queue = ReadyQueue()
+        assert queue.rank() is None
+        queue.add(row)
+        rank_alone = queue.rank()
+        assert rank_alone is not None
+        ranks.append(rank_alone)
+    assert ranks == sorted(set(ranks)), "each after the one before"
+    assert all(0 <= one < 2**53 for one in ranks), "exact in Lua"
+
+
+def test_the_rank_of_a_place_is_that_of_the_last_if_there_are_fewer() -> None:
+    queue = filled(10)
+    tenth = queue.rank(10)
+    assert queue.rank(1) != tenth
+    assert queue.rank(11) == queue.rank(1000) == tenth
+    queue.keep_slots(frozenset())
+    assert queue.rank() is None
+
+
+def test_ties_go_in_order_of_submission() -> None:
+    queue = ReadyQueue()
+    for number in (3, 1, 2):
+        queue.add(due_row(5, number=number))
+    assert [row.id.int for row in queue.take(3)] == [1, 2, 3]
+
+
 def test_a_row_is_held_once_and_a_newer_version_replaces_it() -> None:
     queue = ReadyQueue()
     queue.add(due_row(5, number=1, priority=5, version=1))

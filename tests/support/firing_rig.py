@@ -22,9 +22,10 @@ from duly.actors.messages import Ownership
 from duly.actors.prefetcher import Prefetcher
 from duly.actors.runtime import Actor, Child, Supervisor
 from duly.actors.ticker import Ticker
+from duly.storage import keys
 from duly.storage.claims import Claimed
 from duly.storage.slots import DueRow
-from duly.storage.stream_facts import Backlog
+from duly.storage.stream_facts import NOTHING_WAITS, Backlog
 from duly.wheel.clock import ClusterClock
 from duly.wheel.durations import from_us, to_us
 
@@ -191,6 +192,7 @@ class FakeStreams:
 
     def __init__(self, database: FakeDatabase) -> None:
         self._database = database
+        self._said: dict[tuple[str, str], tuple[int, float]] = {}  # by queue and node
         self.published: list[Published] = []
         self.undelivered: Counter[str] = Counter()
         self.most_undelivered: Counter[str] = Counter()
@@ -199,9 +201,11 @@ class FakeStreams:
         self.endless = False  # True: workers take everything at once
         self.woken: list[tuple[str, bytes]] = []
 
-    async def publish(self, queue: str, tasks: Sequence[Claimed]) -> Backlog:
-        """As `Streams.publish`."""
-        await self._travel()
+    async def publish(
+        self, queue: str, tasks: Sequence[Claimed], waiting: int | None = None, node: str = "node"
+    ) -> Backlog:
+        """As `Streams.publish` of a node."""
+        await self.travel()
         for task in tasks:
             assert task.id in self._database.claimed, "published before it was claimed"
             assert now_us() >= to_us(task.occurrence), "published before its due time"
@@ -209,28 +213,42 @@ class FakeStreams:
         if not self.endless:
             self.undelivered[queue] += len(tasks)
         self.most_undelivered |= self.undelivered
-        return Backlog(self.undelivered[queue], 0)
+        return self._backlog(queue, waiting, node)
 
-    async def backlog(self, queue: str) -> Backlog:
-        """As `Streams.backlog`."""
+    async def backlog(self, queue: str, waiting: int | None = None, node: str = "node") -> Backlog:
+        """As `Streams.backlog` of a node."""
         self.looks += 1
-        await self._travel()
-        return Backlog(self.undelivered[queue], 0)
+        await self.travel()
+        return self._backlog(queue, waiting, node)
+
+    def _backlog(self, queue: str, waiting: int | None, node: str) -> Backlog:
+        now = asyncio.get_running_loop().time()
+        if waiting == NOTHING_WAITS:
+            self._said.pop((queue, node), None)
+        elif waiting is not None:
+            self._said[queue, node] = (waiting, now)
+        others = [
+            rank
+            for (its_queue, its_node), (rank, at_s) in self._said.items()
+            if its_queue == queue and its_node != node and now - at_s < keys.WAITING_TTL_MS / 1000
+        ]
+        return Backlog(self.undelivered[queue], 0, len(others), min(others, default=None))
 
     async def probe(self) -> None:
         """As `Streams.probe`."""
-        await self._travel()
+        await self.travel()
 
     async def wake(self, node_id: str, message: bytes) -> None:
         """As `Streams.wake`."""
-        await self._travel()
+        await self.travel()
         self.woken.append((node_id, message))
 
     def consume(self, queue: str, count: int) -> None:
         """A worker fetches so many."""
         self.undelivered[queue] -= min(count, self.undelivered[queue])
 
-    async def _travel(self) -> None:
+    async def travel(self) -> None:
+        """To the server; or an error on the way."""
         await anyio.sleep(self.latency_s)
         if self.errors:
             raise self.errors.popleft()
@@ -239,6 +257,32 @@ class FakeStreams:
     def ids(self) -> list[UUID]:
         """What was published, in order."""
         return [one.id for one in self.published]
+
+
+class NodeStreams:
+    """What one of several nodes sees of the streams. `cut`: an error for all that it asks."""
+
+    def __init__(self, streams: FakeStreams, node: str) -> None:
+        self._streams = streams
+        self._node = node
+        self.cut: Exception | None = None
+
+    async def publish(
+        self, queue: str, tasks: Sequence[Claimed], waiting: int | None = None
+    ) -> Backlog:
+        """As `Streams.publish`."""
+        await self.probe()
+        return await self._streams.publish(queue, tasks, waiting, self._node)
+
+    async def backlog(self, queue: str, waiting: int | None = None) -> Backlog:
+        """As `Streams.backlog`."""
+        await self.probe()
+        return await self._streams.backlog(queue, waiting, self._node)
+
+    async def probe(self) -> None:
+        """As `Streams.probe`."""
+        if self.cut is not None:
+            raise self.cut
 
 
 def now_us() -> int:
@@ -252,6 +296,7 @@ class Firing:
 
     options: Options = field(default_factory=Options)
     database: FakeDatabase = field(default_factory=FakeDatabase)
+    slots: Sequence[int] = SLOTS
 
     def __post_init__(self) -> None:
         self.streams = FakeStreams(self.database)
@@ -269,10 +314,11 @@ class Firing:
         now = clock.monotonic()
         clock.observe(now, now, now_us())
 
-    def own(self, slots: Sequence[int] = SLOTS, epoch: int = 1, for_s: float = 1e9) -> None:
+    def own(self, slots: Sequence[int] | None = None, epoch: int = 1, for_s: float = 1e9) -> None:
         """Say what the node owns from now on; the actors are told at once, and again and again."""
         until = self.context.clock.monotonic() + for_s
-        self._ownership = Ownership(dict.fromkeys(slots, epoch), until)
+        owned = self.slots if slots is None else slots
+        self._ownership = Ownership(dict.fromkeys(owned, epoch), until)
         self._tell()
 
     def _tell(self) -> None:

@@ -54,13 +54,11 @@ class Draws:
     # Scripts
 
     def _publish(self) -> Call:
-        words: list[Any] = [keys.WORKERS_GROUP]
-        for _ in range(self._rng.randint(1, 3)):
+        said = self._rng.choice(("", "-", 4, 10, 900_000_000_000_001))
+        words: list[Any] = [keys.WORKERS_GROUP, self._rng.choice(_NODES), 600_000, said]
+        for _ in range(self._rng.randint(0, 3)):
             words += [self._id(), self._token(), "t", "{}", "1.000", 1, 5.0, _QUEUE, 0]
-        return Call("publish", _TASK_KEYS, words)
-
-    def _backlog(self) -> Call:
-        return Call("backlog", [_TASKS], [keys.WORKERS_GROUP])
+        return Call("publish", [*_TASK_KEYS, keys.waiting(_QUEUE)], words)
 
     def _report(self) -> Call:
         words: list[Any] = [keys.WORKERS_GROUP]

@@ -230,6 +230,12 @@ def _hget(redis: Commands, words: Words) -> Any:
     return redis.peek(words[0], dict[bytes, bytes]()).get(words[1])
 
 
+@command("HGETALL")
+def _hgetall(redis: Commands, words: Words) -> Any:
+    kept = redis.peek(words[0], dict[bytes, bytes]())
+    return [word for pair in kept.items() for word in pair]
+
+
 @command("HMGET")
 def _hmget(redis: Commands, words: Words) -> Any:
     kept = redis.peek(words[0], dict[bytes, bytes]())

@@ -1,0 +1,92 @@
+"""What the dispatcher knows of one queue: how much of it it may publish now, and what.
+
+Two things hold a queue back. The *window*: so much may wait in the stream that no worker has fetched.
+And the *order* among the nodes: each has the due tasks of its own slots, and they share the room. So
+a node whose tasks do not all find room tells the others, with what it asks Redis anyway, the rank of
+the task half a window down its line; nobody publishes what ranks behind that (and is due more than a
+second later). Then the tasks of all nodes go out by priority and due time, but for about a window.
+
+What a node said counts for a second. One that stands still, is gone, or cannot claim, and then
+says nothing, holds up nobody for longer.
+"""
+
+from duly.actors.ready import ReadyQueue
+from duly.storage.slots import DueRow
+from duly.storage.stream_facts import NOTHING_WAITS, Backlog
+
+_LOOK_S = 0.005
+_LOOK_MAX_S = 0.05
+_LOOK_IDLE_MAX_S = 0.5  # where no worker is known
+_SLACK_MS = 1_000  # of due time: closer than this, order is not worth waiting for
+
+
+class Line:
+    """The tasks of one queue that are due here, and what is known of its stream."""
+
+    def __init__(self, floor: int) -> None:
+        """`floor`: the window is at least this large."""
+        self.ready = ReadyQueue()
+        self.firing = 0  # claimed or about to be, not yet published
+        self.concurrency = 0
+        self.looking = False
+        self.look_s = 0.0  # wait before the next look: the first one is at once
+        self._floor = floor
+        self._backlog = Backlog(0, 0)  # as last told
+
+    @property
+    def window(self) -> int:
+        """Tasks that may wait in the stream for a worker."""
+        return max(self._floor, 2 * self.concurrency)
+
+    @property
+    def room(self) -> int:
+        """How many to publish now. Few are not worth a commit while the workers have enough."""
+        room = self._space
+        return room if room >= min(len(self.ready), max(1, self.window // 4)) else 0
+
+    @property
+    def _space(self) -> int:
+        return self.window - self._backlog.undelivered - self.firing
+
+    @property
+    def _behind(self) -> bool:
+        """Another node has what goes before our best."""
+        best, lowest = self.ready.rank(), self._backlog.lowest
+        return best is not None and lowest is not None and best > lowest
+
+    def is_our_turn(self, others: int) -> bool:
+        """Whether this node may use the room: not before others whose tasks go before.
+
+        `others`: so many other nodes have to have said what waits with them, if anything waits here.
+        """
+        all_fit = self._space >= len(self.ready)
+        return not self._behind and (all_fit or self._backlog.others >= others)
+
+    def take(self, limit: int) -> list[DueRow]:
+        """Up to `limit` rows whose turn it is, the best first."""
+        return self.ready.take(limit, self._backlog.lowest)
+
+    def waiting(self, publishing: int = 0) -> int:
+        """What to tell the other nodes; `publishing`: so many of `firing` are on their way with it."""
+        if self._space >= len(self.ready) and not self._behind:
+            return NOTHING_WAITS
+        # What is being claimed stands before those that are ready.
+        place = max(1, self.window // 2 - (self.firing - publishing))
+        rank = self.ready.rank(place)
+        return NOTHING_WAITS if rank is None else rank + _SLACK_MS
+
+    def told(self, backlog: Backlog) -> None:
+        """Note what Redis answered to a publication."""
+        self._backlog = backlog
+
+    def looked(self, backlog: Backlog) -> None:
+        """Note what was asked for; ask less often while it does not change."""
+        slowest_s = _LOOK_MAX_S if self.concurrency else _LOOK_IDLE_MAX_S
+        moved = backlog != self._backlog
+        self.look_s = _LOOK_S if moved else min(slowest_s, max(_LOOK_S, 2 * self.look_s))
+        self._backlog = backlog
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is known that would be missed."""
+        return not (len(self.ready) or self.firing or self.concurrency or self.looking)
