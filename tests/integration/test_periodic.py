@@ -55,16 +55,15 @@ async def test_occurrences_follow_their_grid_whenever_the_runs_end(
     assert when(task["next_run_at"]) == first
     assert task["schedule"] == {"every": 1.0}
     async with HandWorker(redis_url) as worker:
-        await worker.live(60_000)
+        await worker.live()
         for _ in range(3):
             taken = await worker.take()
             await worker.report(taken, result='"done"')
-        await worker.nothing_left()
 
     async def recorded() -> bool:
         return len([r for r in await runs(node, task["id"]) if r.outcome == "completed"]) == 3
 
-    await wait_for(recorded, 30, "three runs are recorded")
+    await wait_for(recorded, 60, "three runs are recorded")
     done = await runs(node, task["id"])
     assert [(r.occurrence - first) % timedelta(seconds=1) for r in done if r.occurrence] == [
         timedelta(0) for _ in done
@@ -80,7 +79,7 @@ async def test_retries_belong_to_their_occurrence_and_the_next_one_begins_afresh
     backoff = {"kind": "fixed", "delay": 0, "jitter": 0}
     task = await new(node, {"every": 60}, max_retries=1, backoff=backoff, delay=0)
     async with HandWorker(redis_url) as worker:
-        await worker.live(60_000)
+        await worker.live()
         for attempt in ("1", "2"):
             taken = await worker.take()
             assert taken.fields["attempt"] == attempt
@@ -90,7 +89,7 @@ async def test_retries_belong_to_their_occurrence_and_the_next_one_begins_afresh
             row = await node.client.get(task["id"])
             return row if row.status == "pending" and row.retry_count == 0 else None
 
-        row = await wait_for(over, 30, "the occurrence is over")
+        row = await wait_for(over, 60, "the occurrence is over")
     first = when(task["created_at"]) + timedelta(seconds=60)
     assert row.next_run_at == first + timedelta(seconds=60)
     assert row.error == "no"
@@ -105,7 +104,7 @@ async def test_a_schedule_ends_after_its_runs_with_the_last_result(
 ) -> None:
     task = await new(node, {"every": 0.2, "max_runs": 2}, overrun="queue")
     async with HandWorker(redis_url) as worker:
-        await worker.live(60_000)
+        await worker.live()
         for number in range(2):
             await worker.report(await worker.take(), result=str(number))
 
@@ -113,7 +112,7 @@ async def test_a_schedule_ends_after_its_runs_with_the_last_result(
             row = await node.client.get(task["id"])
             return row if row.status == "completed" else None
 
-        row = await wait_for(ended, 30, "the schedule is over")
+        row = await wait_for(ended, 60, "the schedule is over")
     assert (row.result, row.next_run_at) == (1, None)
     first = when(task["created_at"])
     assert [r.occurrence for r in await runs(node, task["id"])] == [
@@ -129,7 +128,7 @@ async def test_c14_after_a_night_switched_off(
     task = await new(node, {"every": 60}, overrun=overrun)
     await set_back(node, task["id"], timedelta(minutes=630, seconds=30))
     async with HandWorker(redis_url) as worker:
-        await worker.live(600_000)
+        await worker.live()
         taken = await worker.take()
         await worker.report(taken)
         if overrun == "queue":
@@ -140,12 +139,12 @@ async def test_c14_after_a_night_switched_off(
             done = await runs(node, task["id"])
             return done if sum(r.outcome == "completed" for r in done) >= 1 else None
 
-        done = await wait_for(recorded, 30, "it is recorded")
+        done = await wait_for(recorded, 60, "it is recorded")
     occurrences = [r.occurrence for r in done if r.occurrence is not None]
     assert [b - a for a, b in pairwise(occurrences)] == [timedelta(seconds=60)] * (len(done) - 1)
     if overrun == "skip":
         skipped = [r for r in done if r.outcome == "skipped"]
-        assert len(skipped) in (629, 630)  # a minute may have come while we looked
+        assert 629 <= len(skipped) < 640  # minutes come while we look
         assert {r.error["type"] for r in skipped} == {"misfire"}
         assert [r.outcome for r in done[len(skipped) :]] == ["completed"]
     else:
@@ -156,7 +155,7 @@ async def test_c14_ninety_days_of_minutes_hold_up_nobody(node: RunningNode, redi
     task = await new(node, {"every": 60})
     await set_back(node, task["id"], timedelta(days=90, seconds=30))
     async with HandWorker(redis_url) as worker:
-        await worker.live(600_000)
+        await worker.live()
         others = [(await node.client.submit("b")).id for _ in range(20)]
         seen: set[str] = set()
         while not set(map(str, others)) <= seen:
@@ -168,7 +167,7 @@ async def test_c14_ninety_days_of_minutes_hold_up_nobody(node: RunningNode, redi
             seen.add(taken.id)
             await worker.report(taken)
     counted = await node.count(f"runs where task_id = '{task['id']}' and outcome = 'skipped'")
-    assert counted in (129_599, 129_600)
+    assert 129_599 <= counted < 129_610  # minutes come while we look
 
 
 async def test_the_misfire_grace_skips_what_is_later(node: RunningNode) -> None:
@@ -178,7 +177,7 @@ async def test_the_misfire_grace_skips_what_is_later(node: RunningNode) -> None:
     async def skipped() -> list[Run]:
         return await runs(node, task["id"])
 
-    (run,) = await wait_for(skipped, 30, "it is skipped")
+    (run,) = await wait_for(skipped, 60, "it is skipped")
     assert (run.outcome, run.error["type"]) == ("skipped", "misfire")
     row = await node.client.get(task["id"])
     assert (row.status, row.next_run_at) == ("pending", run.occurrence + timedelta(hours=1))  # type: ignore[operator]
@@ -190,14 +189,14 @@ async def test_c28_a_worker_and_its_node_die_in_mid_run(
     """The run is lost and retried, or given up; either way the schedule goes on."""
     async with HandWorker(redis_url) as worker:
         async with running_node(fresh_database, redis_url) as node:
-            await worker.live(60_000)
+            await worker.live()
             task = await new(node, {"every": 1}, max_retries=0)
             taken = await worker.take()
         await worker.die()
         async with running_node(fresh_database, redis_url) as node:
             async with HandWorker(redis_url, "other") as other:
-                await other.live(120_000)
-                again = await other.take(60)
+                await other.live()
+                again = await other.take(120)
                 assert again.id == task["id"]
                 assert again.fields["due"] != taken.fields["due"]
                 await other.report(again)
@@ -230,11 +229,11 @@ async def test_a_paused_task_is_not_run_and_skips_what_came_due(
 async def test_a_one_off_that_came_due_in_its_pause_runs_at_its_end(
     node: RunningNode, redis_url: str
 ) -> None:
-    task = await node.client.submit("a", delay=1)
+    task = await node.client.submit("a", delay=3600)
     assert (await node.call("POST", f"/v1/tasks/{task.id}/pause")).status == 200
     await node.call("PATCH", f"/v1/tasks/{task.id}", {"delay": 0})
     async with HandWorker(redis_url) as worker:
-        await worker.live(60_000)
+        await worker.live()
         ahead = await node.client.submit("b")
         assert (await worker.take()).id == str(ahead.id)
         assert (await node.client.get(task.id)).status == "pending"
@@ -245,7 +244,7 @@ async def test_a_one_off_that_came_due_in_its_pause_runs_at_its_end(
 async def test_a_running_task_may_be_paused_and_goes_on(node: RunningNode, redis_url: str) -> None:
     task = await new(node, {"every": 3600}, delay=0)
     async with HandWorker(redis_url) as worker:
-        await worker.live(60_000)
+        await worker.live()
         taken = await worker.take()
         one = f"/v1/tasks/{task['id']}"
         paused = await node.call("POST", f"{one}/pause")
@@ -263,7 +262,7 @@ async def test_run_now_runs_once_more_and_keeps_the_grid(node: RunningNode, redi
     answer = await node.call("POST", f"{one}/run-now")
     assert answer.status == 200
     async with HandWorker(redis_url) as worker:
-        await worker.live(60_000)
+        await worker.live()
         taken = await worker.take()
         assert (await node.call("POST", f"{one}/run-now")).status == 409
         await worker.report(taken)
@@ -274,7 +273,7 @@ async def test_run_now_runs_once_more_and_keeps_the_grid(node: RunningNode, redi
     assert run.occurrence is not None
     assert run.occurrence < row.next_run_at
     async with HandWorker(redis_url) as worker:
-        await worker.live(60_000)
+        await worker.live()
         far = await node.client.submit("b", run_at=FAR)
         assert (await node.call("POST", f"/v1/tasks/{far.id}/run-now")).status == 200
         assert (await worker.take()).id == str(far.id)
@@ -344,7 +343,7 @@ async def test_a_schedule_may_change_while_it_runs(node: RunningNode, redis_url:
     task = await new(node, {"every": 3600}, delay=0)
     one = f"/v1/tasks/{task['id']}"
     async with HandWorker(redis_url) as worker:
-        await worker.live(60_000)
+        await worker.live()
         taken = await worker.take()
         assert (await node.call("PATCH", one, {"priority": 1})).status == 409
         assert (await node.call("PATCH", one, {"overrun": "queue", "priority": 1})).status == 409

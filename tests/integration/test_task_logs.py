@@ -20,9 +20,10 @@ async def test_each_step_names_task_token_and_slot(
             if record.__dict__.get("task_id") == str(task.id)
         ]
 
-    await wait_for(lambda: "published" in steps(), 30, "it is published")
+    await wait_for(lambda: "published" in steps(), 60, "it is published")
     done = {"token": task.version, "outcome": "completed"}
     assert (await node.call("POST", f"/v1/tasks/{task.id}/report", done)).status == 200
+    await wait_for(lambda: steps()[2:], 60, "what became of it is said")
     assert steps() == ["claimed", "published", "recorded"]
     for record in caplog.records:
         if "task_id" in record.__dict__:
