@@ -33,7 +33,9 @@ log = logging.getLogger("duly.dispatcher")
 
 # A new owner of the slots publishes claims that are a second old, and a worker may end them at once.
 # Or they are cancelled, and in the end even the fence is forgotten.
-_SURE_S = 0.5
+SURE_S = 0.5
+"""So old may a row be, as it was read, when its task is published."""
+
 _PROBE_EVERY_S = 0.5  # of Redis while it is away: all nodes should notice at about the same time
 _REFUSED_S = 0.1  # by then an Ownership should have come that says which slots are gone
 
@@ -206,9 +208,9 @@ class Firing:
         """Send what was claimed at `since`, again and again: else the reaper would have to find it."""
         clock = self._context.clock
         while tasks:
-            if clock.monotonic() - since > _SURE_S:
+            if clock.monotonic() - since > SURE_S:
+                since = clock.monotonic()  # before it is asked: the answer may be slow, too
                 tasks = await self._still_running(tasks)
-                since = clock.monotonic()
                 continue
             try:
                 backlog = await self._context.streams.publish(queue, tasks, say())

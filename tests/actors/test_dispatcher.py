@@ -286,6 +286,28 @@ async def test_what_was_claimed_long_ago_is_published_only_if_it_still_runs(slow
     assert firing.streams.ids == [row.id]
 
 
+async def test_when_it_is_slow_to_say_what_still_runs_it_is_asked_again() -> None:
+    firing = Firing()
+    row = due_row(-1)
+    fetch = firing.database._fetch
+    asked: list[float] = []
+
+    async def slow(name: str, *args: Any) -> Any:
+        found = await fetch(name, *args)
+        if name == "running":
+            asked.append(anyio.current_time())
+        if name == "claim" or len(asked) == 1:
+            await anyio.sleep(5)
+        return found
+
+    firing.database._fetch = slow  # type: ignore[method-assign]
+    async with firing.running(Dispatcher):
+        await send(firing, [row])
+        await wait_for(lambda: firing.streams.published, 1000, "it is published")
+    assert firing.streams.ids == [row.id]
+    assert len(asked) == 2
+
+
 async def test_batches_of_one_queue_go_out_in_order_however_long_their_claims_take() -> None:
     firing = Firing(Options(window_floor=10_000))
     rows = [due_row(number - 1000) for number in range(800)]

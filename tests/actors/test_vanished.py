@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -88,6 +89,28 @@ async def test_what_has_ended_meanwhile_is_not_published(
     (place, gone) = await context.streams.locate(Q, [(other.id, other.token), (row.id, 1)])
     assert place.entry_id
     assert not gone.entry_id
+
+
+async def test_what_was_read_long_ago_is_looked_at_again(
+    context: Context, vanished: Vanished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its slots may have another owner meanwhile, who has published and recorded it."""
+    ((_, row),) = await some(context)
+    await vanished.note(Q, [row])
+    await vanished.note(Q, [row])
+    running, now = claims.running, context.clock.monotonic
+
+    async def slow(*args: Any) -> Any:
+        found = await running(*args)
+        monkeypatch.setattr(context.clock, "monotonic", lambda: now() + 5.0)
+        return found
+
+    monkeypatch.setattr(claims, "running", slow)
+    assert await vanished.republish(Q) == 0
+    assert await in_stream(context) == 0
+    monkeypatch.setattr(claims, "running", running)
+    await vanished.note(Q, [row])
+    assert await vanished.republish(Q) == 1
 
 
 async def test_another_token_is_another_absence(context: Context, vanished: Vanished) -> None:

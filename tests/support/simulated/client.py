@@ -36,27 +36,28 @@ class Client:
 
     async def life(self) -> None:
         """Submit, then perhaps change or cancel."""
-        rng = self._rng
+        rng, pace = self._rng, self._world.plan.pace
         await asyncio.sleep(rng.random() * self._world.plan.submit_within_s)
         task_id = await self._submit()
         if task_id is None:
             return
         self._world.ledger.accepted[task_id] = self._world.now_us()
         if rng.random() < 0.25:
-            await asyncio.sleep(rng.random() * 4)
+            await asyncio.sleep(rng.random() * 4 * pace)
             await self._patch(task_id)
         if rng.random() < 0.25:
-            await asyncio.sleep(rng.random() * 6)
+            await asyncio.sleep(rng.random() * 6 * pace)
             await self._cancel(task_id)
 
     def _new_task(self) -> NewTask:
-        rng = self._rng
+        rng, pace = self._rng, self._world.plan.pace
         now = from_us(self._world.now_us())
-        due = now + timedelta(seconds=rng.choice((0.0, rng.random() * 2, rng.random() * 8)))
+        delay_s = pace * rng.choice((0.0, rng.random() * 2, rng.random() * 8))
+        due = now + timedelta(seconds=delay_s)
         return NewTask(
             id=UUID(int=rng.getrandbits(128)), type="t", queue=rng.choice(self._world.queues),
             payload="{}", due=due, max_retries=rng.choice((0, 1, 3)),
-            backoff='{"kind": "fixed", "delay": 0.5}', timeout=rng.choice((2.0, 6.0)),
+            backoff='{"kind": "fixed", "delay": 0.5}', timeout=pace * rng.choice((2.0, 6.0)),
             misfire_grace=rng.choice((None, None, None, 30.0)),
             on_lost=rng.choice(("retry", "retry", "fail")), priority=rng.randrange(10),
             key=f"key-{self._number}", fingerprint=b"1", tags="{}", own_id=False,
@@ -119,7 +120,7 @@ class Client:
         if context is None:
             return
         now = from_us(context.clock.now_us())
-        due = now + timedelta(seconds=self._rng.random() * 6)
+        due = now + timedelta(seconds=self._rng.random() * 6 * self._world.plan.pace)
         try:
             done = await tasks.patch(context.api_db, task_id, tasks.Change(due=due), None, now)
         except StoreUnavailableError:

@@ -1,6 +1,5 @@
 """A node's access to the simulated PostgreSQL: `duly.storage.database.Database` to its callers."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -33,11 +32,6 @@ class SimulatedDatabase:
         return await self._call("sql transaction", lambda: self._store.transaction(work))
 
     async def _call(self, what: str, work: Callable[[], Any]) -> Any:
-        task = asyncio.ensure_future(self._bounded(what, work))
-        task.add_done_callback(_look_at)  # its caller may be gone
-        return await asyncio.shield(task)
-
-    async def _bounded(self, what: str, work: Callable[[], Any]) -> Any:
         try:
             return await self._server.call(self._link, what, work, give_up_s=_GIVE_UP_S)
         except NotSentError as error:
@@ -46,8 +40,3 @@ class SimulatedDatabase:
             doubt = Doubt(0)
             doubt.over = error.ended
             raise StoreUnavailableError(str(error), doubt=doubt) from error
-
-
-def _look_at(task: "asyncio.Task[Any]") -> None:
-    if not task.cancelled():
-        task.exception()

@@ -3,7 +3,7 @@
 import random
 import zlib
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 Kind = Literal["fine", "refused", "lost", "unanswered", "late", "slow"]
 """refused: nothing was sent. lost: sent, never arrived. unanswered: done, its answer was lost.
@@ -14,12 +14,8 @@ class InjectedCrash(Exception):  # noqa: N818 - not an error of the product
     """Raised into an actor from within a call."""
 
 
-class Fate(NamedTuple):
-    """What becomes of one call: it arrives after `request_s`, its answer `answer_s` later."""
-
-    kind: Kind
-    request_s: float
-    answer_s: float
+Fate = tuple[Kind, float, float]
+"""What becomes of one call: its kind; it arrives after so many seconds, its answer so many later."""
 
 
 @dataclass
@@ -60,14 +56,14 @@ class Faults:
         drawn = self._rng.random()
         request_s = self._latency_s * (0.5 + drawn)
         if drawn >= self._total:
-            return Fate("fine", request_s, 0.0)
+            return "fine", request_s, 0.0
         kind = next(kind for limit, kind in self._steps if drawn < limit)
         request_s = self._latency_s * (0.5 + self._rng.random())
         answer_s = 0.0
         if kind in ("slow", "late", "unanswered"):
             request_s += self._rng.random() * self._slowest_s * self._rng.choice((0.01, 0.1, 1.0))
             answer_s = self._rng.random() * self._slowest_s * self._rng.choice((0.01, 0.1, 1.0))
-        return Fate(kind, request_s, answer_s)
+        return kind, request_s, answer_s
 
     def uniform(self, most: float) -> float:
         """Draw a number from 0 to `most`."""

@@ -5,7 +5,7 @@ import contextvars
 from collections.abc import Callable
 from typing import Any
 
-from simulated.faults import Fate, Faults, InjectedCrash, Trace
+from simulated.faults import Faults, InjectedCrash, Kind, Trace
 from simulated.loop import PROCESS
 
 _WORLD = contextvars.Context()
@@ -18,8 +18,8 @@ class NotSentError(Exception):
 class NoAnswerError(Exception):
     """It was sent: whether it was done is unknown. `ended` is set once it surely is over."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
+    def __init__(self) -> None:
+        super().__init__("the connection was lost")
         self.ended = asyncio.Event()
 
 
@@ -63,19 +63,20 @@ class Server:
         self.faults = faults
         self.trace = trace
         self.down = False
-        self._stalled: list[Callable[[], None]] | None = None
+        self.stalled: list[_Call] | None = None
+        """While it does not answer: what has arrived since."""
 
     def stall(self) -> None:
         """Stop answering; what is sent meanwhile is done at `recover`, its sender may be gone."""
-        if self._stalled is None:
-            self._stalled = []
+        if self.stalled is None:
+            self.stalled = []
 
     def recover(self) -> None:
         """Up, and answering."""
         self.down = False
-        waiting, self._stalled = self._stalled or [], None
-        for arrive in waiting:
-            arrive()
+        waiting, self.stalled = self.stalled or [], None
+        for call in waiting:
+            call.arrive()
 
     async def call(
         self,
@@ -88,93 +89,125 @@ class Server:
     ) -> Any:
         """The result of `work`. Raises `NotSentError` and `NoAnswerError`.
 
-        `give_up_s`: the client's own limit. `wait`: called if `work` answers None, to answer later.
+        It goes on without its caller. `give_up_s`: the client's own limit. `wait`: called if `work`
+        answers None, to answer later.
         """
         loop = asyncio.get_running_loop()
-        fate = self.faults.fate()
-        kind = fate.kind
+        kind, request_s, answer_s = self.faults.fate()
         if link.dead:
             await loop.create_future()
-        if link.crashes + link.kills and link.is_own() and self._strikes(what):
+        if (link.crashes or link.kills) and link.is_own() and self._strikes(what):
             if link.crashes:
                 link.crashes -= 1
                 self.trace.note(loop.time(), link.process, f"{what} !crash")
                 raise InjectedCrash(what)
             link.kills -= 1
             self.trace.note(loop.time(), link.process, f"{what} !killed")
-            loop.call_later(self.faults.uniform(2.5 * fate.request_s), link.kill, context=_WORLD)
+            loop.call_later(self.faults.uniform(2.5 * request_s), link.kill, context=_WORLD)
         if self.down or kind == "refused":
-            await asyncio.sleep(fate.request_s)
+            await asyncio.sleep(request_s)
             self.trace.note(loop.time(), link.process, f"{what} !refused")
             raise NotSentError(f"{self.name} refuses connections")
-        future: asyncio.Future[Any] = loop.create_future()
-        error = NoAnswerError("the connection was lost")
-        self._send(loop, link, what, work, fate, future, error, wait)
-        if give_up_s is not None:
-            limit = loop.call_later(give_up_s, _fail, future, error)
-            try:
-                return await future
-            finally:
-                limit.cancel()
-        return await future
+        call = _Call(loop, self, link, what, work, wait, kind, answer_s, give_up_s)
+        if kind == "late":
+            call.later(answer_s, call.fail)
+            request_s += answer_s
+        loop.call_later(request_s, call.arrive, context=_WORLD)
+        if kind != "fine":
+            call.give_up_in_time()
+        return await call.future
 
     def _strikes(self, what: str) -> bool:
         telling = what.startswith(_TELLING)
         return self.faults.chance(_TELLING_CHANCE if telling else _OTHER_CHANCE)
 
-    def _send(
+
+class _Call:
+    """A call under way."""
+
+    __slots__ = (
+        "_answer_s", "_end", "_ended", "_error", "_kind", "_link", "_loop", "_server", "_wait",
+        "_what", "_work", "future",
+    )  # fmt: skip
+
+    def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        server: Server,
         link: Link,
         what: str,
         work: Callable[[], Any],
-        fate: Fate,
-        future: "asyncio.Future[Any]",
-        error: NoAnswerError,
-        wait: "Callable[[asyncio.Future[Any]], None] | None",
+        wait: Callable[["asyncio.Future[Any]"], None] | None,
+        kind: Kind,
+        answer_s: float,
+        give_up_s: float | None,
     ) -> None:
-        def later(delay_s: float, call: Callable[..., None], *args: Any) -> None:
-            if delay_s:
-                loop.call_later(delay_s, call, *args, context=_WORLD)
-            else:
-                call(*args)
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self._loop = loop
+        self._server = server
+        self._link = link
+        self._what = what
+        self._work = work
+        self._wait = wait
+        self._kind = kind
+        self._answer_s = answer_s
+        self._end = None if give_up_s is None else loop.time() + give_up_s
+        self._ended = False
+        self._error: NoAnswerError | None = None
 
-        def arrive() -> None:
-            if self._stalled is not None:
-                self._stalled.append(arrive)
-                return
-            error.ended.set()
-            if link.dead and self.faults.chance(0.5):
-                return
-            note = "" if fate.kind == "fine" else f" !{fate.kind}"
-            self.trace.note(loop.time(), link.process, f"{what}{note}")
-            if self.down or fate.kind == "lost":
-                later(fate.answer_s, _fail, future, error)
-                return
-            try:
-                result = work()
-            except Exception as refusal:  # noqa: BLE001 - it is the server's answer
-                later(fate.answer_s, _fail, future, refusal)
-                return
-            if fate.kind == "unanswered":
-                later(fate.answer_s, _fail, future, error)
-            elif result is None and wait is not None:
-                wait(future)
-            else:
-                later(fate.answer_s, _answer, future, result)
-
-        if fate.kind == "late":
-            loop.call_later(fate.answer_s, _fail, future, error, context=_WORLD)
-            loop.call_later(fate.answer_s + fate.request_s, arrive, context=_WORLD)
+    def arrive(self) -> None:
+        """Be done, if the server answers."""
+        server, link, kind = self._server, self._link, self._kind
+        if server.stalled is not None:
+            server.stalled.append(self)
+            self.give_up_in_time()
+            return
+        self._ended = True
+        if self._error is not None:
+            self._error.ended.set()
+        if link.dead and server.faults.chance(0.5):
+            return
+        what = self._what if kind == "fine" else f"{self._what} !{kind}"
+        server.trace.note(self._loop.time(), link.process, what)
+        if server.down or kind == "lost":
+            self.later(self._answer_s, self.fail)
+            return
+        try:
+            result = self._work()
+        except Exception as refusal:  # noqa: BLE001 - it is the server's answer
+            self.later(self._answer_s, self._refuse, refusal)
+            return
+        if kind == "unanswered":
+            self.later(self._answer_s, self.fail)
+        elif result is None and self._wait is not None:
+            self._wait(self.future)
         else:
-            loop.call_later(fate.request_s, arrive, context=_WORLD)
+            self.later(self._answer_s, self._answer, result)
 
+    def later(self, delay_s: float, call: Callable[..., None], *args: Any) -> None:
+        """Now, if there is no delay."""
+        if delay_s:
+            self._loop.call_later(delay_s, call, *args, context=_WORLD)
+        else:
+            call(*args)
 
-def _answer(future: "asyncio.Future[Any]", result: Any) -> None:
-    if not future.done():
-        future.set_result(result)
+    def give_up_in_time(self) -> None:
+        """At the client's limit. Only a call that something has happened to can get there."""
+        if self._end is not None:
+            self._loop.call_at(self._end, self.fail, context=_WORLD)
 
+    def _answer(self, result: Any) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
 
-def _fail(future: "asyncio.Future[Any]", error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
+    def _refuse(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def fail(self) -> None:
+        """Give up waiting for the answer."""
+        if not self.future.done():
+            self._error = NoAnswerError()
+            if self._ended:
+                self._error.ended.set()
+            self.future.set_exception(self._error)

@@ -7,13 +7,12 @@ same. It has no more of a loop than a world needs: no I/O, no threads, no signal
 """
 
 import asyncio
-import contextvars
-import heapq
 import itertools
 import logging
 import random
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
+from heapq import heappop, heappush
 from typing import Any
 
 PROCESS: ContextVar[str] = ContextVar("process", default="")
@@ -67,10 +66,11 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self.paused: dict[str, list[_Handle]] = {}
         self.quiet = False
         """Say nothing of errors that nobody looked at."""
+        self.tasks: list[asyncio.Task[Any]] = []
+        """All that were made: asyncio's own list is of all loops."""
         self._drawn = random.Random(seed).random
         self._ready: list[_Handle] = []
         self._timers: list[_Handle] = []
-        self._task_numbers = itertools.count()
         self._timer_numbers = itertools.count()
         self._closed = False
 
@@ -82,7 +82,9 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> _Handle:
-        handle = _Handle((0.0, 0, callback, args, context or contextvars.copy_context()))
+        if context is None:  # one that is empty is false
+            context = copy_context()
+        handle = _Handle((0.0, 0, callback, args, context))
         self._ready.append(handle)
         return handle
 
@@ -94,9 +96,10 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> _Handle:
-        context = context or contextvars.copy_context()
+        if context is None:
+            context = copy_context()
         handle = _Handle((when, next(self._timer_numbers), callback, args, context))
-        heapq.heappush(self._timers, handle)
+        heappush(self._timers, handle)
         return handle
 
     # Futures and tasks
@@ -108,7 +111,9 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self, work: Coroutine[Any, Any, Any] | Generator[Any, Any, Any], **kwargs: Any
     ) -> "asyncio.Task[Any]":
         assert asyncio.iscoroutine(work)
-        return _Task(work, next(self._task_numbers), loop=self, **kwargs)
+        task = _Task(work, len(self.tasks), loop=self, **kwargs)
+        self.tasks.append(task)
+        return task
 
     # Running
 
@@ -132,7 +137,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             if not turn:
                 self._jump()
             while timers and timers[0][0] <= self.now:
-                turn.append(heapq.heappop(timers))
+                turn.append(heappop(timers))
             if self.paused:
                 turn = self._set_aside(turn)
             if len(turn) > 1:
@@ -150,7 +155,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """To the next timer that was not cancelled."""
         timers = self._timers
         while timers and timers[0][2] is None:
-            heapq.heappop(timers)
+            heappop(timers)
         if not timers:
             raise AssertionError("every task waits, and no timer will wake one")
         self.now = max(self.now, timers[0][0])

@@ -24,12 +24,35 @@ class Event(NamedTuple):
     for_s: float
 
 
+class Size(NamedTuple):
+    """Of a world. Most are small: they cost little, and most of what can go wrong needs no more."""
+
+    weight: int
+    nodes: tuple[int, ...]
+    workers: tuple[int, ...]
+    tasks: tuple[int, int]
+    slots: int
+    faults_for_s: tuple[float, ...]
+    pace: float
+    """Factor of the times that clients and handlers take."""
+
+
+SIZES = (
+    Size(6, (1, 2, 2), (1, 1, 2), (2, 5), 4, (2.0, 4.0), 0.4),
+    Size(3, (1, 2, 3), (1, 2, 3), (4, 10), 8, (4.0, 8.0), 0.7),
+    Size(1, (2, 3, 4), (2, 3), (8, 20), 16, (8.0, 12.0), 1.0),
+)
+"""Fewer slots than the product's: what is done for each costs time, and tells nothing new."""
+
+
 class Plan(NamedTuple):
     """One seed's world."""
 
     nodes: int
     workers: int
     tasks: int
+    slots: int
+    pace: float
     queues: tuple[str, ...]
     lease_servers: tuple[str, ...]
     kinds: frozenset[str]
@@ -44,7 +67,8 @@ def draw(rng: random.Random, only: frozenset[str] | None = None) -> Plan:
     kinds = only
     if kinds is None:
         kinds = frozenset(rng.sample(FAULTS, rng.choice((0, 1, 1, 2, 2, 3, 5))))
-    faults_for_s = rng.choice((4.0, 8.0, 12.0))
+    size = rng.choices(SIZES, [one.weight for one in SIZES])[0]
+    faults_for_s = rng.choice(size.faults_for_s)
     timed = sorted(kinds & TIMED)
     events = [
         Event(rng.random() * faults_for_s, rng.choice(timed), 10 ** rng.uniform(-0.5, 1.1))
@@ -54,9 +78,11 @@ def draw(rng: random.Random, only: frozenset[str] | None = None) -> Plan:
     if "lease_servers" in kinds:
         servers = ("lease-1", "lease-2", "lease-3")
     return Plan(
-        nodes=rng.choice((1, 2, 2, 3)),
-        workers=rng.choice((1, 2, 3)),
-        tasks=rng.randint(4, 12),
+        nodes=rng.choice(size.nodes),
+        workers=rng.choice(size.workers),
+        tasks=rng.randint(*size.tasks),
+        slots=size.slots,
+        pace=size.pace,
         queues=rng.choice((("q",), ("q",), ("q", "r"))),
         lease_servers=servers,
         kinds=kinds,

@@ -38,9 +38,8 @@ class SimulatedRedis:
         """One command."""
         if words[0] == "EVALSHA":
             return await self._run_script(*words[1:])
-        raw = [_encode(word) for name in words[:1] for word in name.split()]
-        raw += [_encode(word) for word in words[1:]]
-        what = " ".join(str(word) for word in words[:2])
+        raw = [*_encoded_name(words[0]), *map(_encode, words[1:])]
+        what = f"{words[0]} {words[1]}" if len(words) > 1 else words[0]
         reply = await self.exchange(what, lambda: self._server.run(raw), raw)
         callback = _callbacks().get(words[0])
         return callback(reply) if callback is not None else reply
@@ -138,6 +137,11 @@ def _encode(word: Any) -> bytes:
     if isinstance(word, str):
         return word.encode(errors="surrogateescape")
     return repr(word).encode()
+
+
+@cache
+def _encoded_name(name: str) -> list[bytes]:
+    return [word.encode() for word in name.split()]
 
 
 @cache

@@ -47,11 +47,13 @@ class Commands:
 
     def run(self, words: list[bytes]) -> Any:
         """Run one command. Raises `CommandError`; LookupError for one that is not simulated."""
-        name = words[0].upper()
-        two = name + b" " + words[1].upper() if len(words) > 1 else name
-        for known, rest in ((name, words[1:]), (two, words[2:])):
-            if known in _commands:
-                return _commands[known](self, rest)
+        known = _commands.get(words[0])
+        if known is not None:
+            return known(self, words[1:])
+        two = b" ".join(words[:2]).upper()
+        for name, rest in ((words[0].upper(), words[1:]), (two, words[2:])):
+            if name in _commands:
+                return _commands[name](self, rest)
         raise LookupError(f"the simulated Redis does not know {two!r}: add it, and to its test")
 
     def flush(self, *, restart: bool) -> None:
@@ -63,7 +65,7 @@ class Commands:
 
     def of(self, key: bytes, kind: Callable[[], T]) -> T:
         """The value of a key, made if it is not there."""
-        value = self.data.get(key, self.now_ms())
+        value = self.data.get(key, self.now_ms)
         if value is None:
             value = kind()  # type: ignore[assignment]
             self.data.set(key, value)  # type: ignore[arg-type]
@@ -71,7 +73,7 @@ class Commands:
 
     def peek(self, key: bytes, default: T) -> T:
         """The value of a key, or `default`."""
-        value: Any = self.data.get(key, self.now_ms())
+        value: Any = self.data.get(key, self.now_ms)
         return default if value is None else value
 
     def group(self, key: bytes, group: bytes, context: str = "") -> tuple[Stream, Group]:

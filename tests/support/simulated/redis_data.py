@@ -1,5 +1,6 @@
 """What Redis keeps: values with an expiry, and streams with consumer groups."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,10 +71,10 @@ class Data:
         self.values: dict[bytes, Value] = {}
         self.expires_ms: dict[bytes, int] = {}
 
-    def get(self, key: bytes, now_ms: int) -> Value | None:
+    def get(self, key: bytes, now_ms: Callable[[], int]) -> Value | None:
         """The value, if there is one."""
         expires = self.expires_ms.get(key)
-        if expires is not None and expires <= now_ms:
+        if expires is not None and expires <= now_ms():
             self.delete(key)
         return self.values.get(key)
 

@@ -39,12 +39,14 @@ class _Engine:
         return self._from_lua(function(self._redis, table(keys), table(args)))
 
     def _run(self, protected: bool, *words: Any) -> Any:
+        raw = [word if type(word) is bytes else _number(word) for word in words]
         try:
-            return self._to_lua(self._commands.run([_word(word) for word in words]))
+            reply = self._commands.run(raw)
         except CommandError as error:
             if not protected:
                 raise
             return self._lua.table_from({b"err": str(error).encode()})
+        return reply if type(reply) is bytes or type(reply) is int else self._to_lua(reply)
 
     def _to_lua(self, reply: Any) -> Any:
         if reply is None:
@@ -64,20 +66,20 @@ class _Engine:
             return value
         if isinstance(value, int | float):
             return int(value)
-        if value[b"ok"] is not None:
-            return OK
-        if value[b"err"] is not None:
-            raise CommandError(value[b"err"].decode())
-        found, at = [], 1
-        while value[at] is not None:
-            found.append(self._from_lua(value[at]))
-            at += 1
+        item = value[1]
+        if item is None:
+            if value[b"ok"] is not None:
+                return OK
+            if value[b"err"] is not None:
+                raise CommandError(value[b"err"].decode())
+        found: list[Any] = []
+        while item is not None:
+            found.append(item if type(item) is bytes else self._from_lua(item))
+            item = value[len(found) + 1]
         return found
 
 
-def _word(word: Any) -> bytes:
-    if isinstance(word, bytes):
-        return word
+def _number(word: Any) -> bytes:
     if isinstance(word, float):
         return b"%d" % word if word == int(word) else b"%.17g" % word
     return b"%d" % word

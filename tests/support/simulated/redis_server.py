@@ -122,7 +122,7 @@ class RedisServer(Server):
         blocked, self._blocked = self._blocked, []
         for _, future in blocked:
             if not future.done():
-                future.set_exception(NoAnswerError("the connection was lost"))
+                future.set_exception(NoAnswerError())
         channels, self._channels = self._channels, []
         for channel in channels:
             channel.cut()

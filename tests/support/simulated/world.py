@@ -30,11 +30,9 @@ from simulated.scopes import scopes_by_age
 from simulated.store import Store
 from simulated.workers import Worker
 
-SLOTS = 16
-"""Fewer than the product's: what is done for each of them costs time, and tells nothing new."""
-
 START_US = 1_790_000_000_000_000
 _HEALED_S = 90.0
+_LOOK_S = 0.25
 _LAG_MAX_US = 1_000_000
 _SETTLED_US = 6_000_000
 """By then every slot has an owner, if nothing goes wrong."""
@@ -71,11 +69,12 @@ class World:
         self._numbers = iter(range(1, 1000))
         self._clock_us = 0
         self._stepped_back_us = 0
-        self._loop = asyncio.get_running_loop()
-        assert isinstance(self._loop, SimulationLoop)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulationLoop)
+        self._loop = loop
         self.ledger = Ledger(self.now_us, self._clock_error_us)
         self.ledger.settled_us = self.now_us() + _SETTLED_US
-        self.store = Store(SLOTS, lambda: from_us(self.now_us()), self.ledger)
+        self.store = Store(plan.slots, lambda: from_us(self.now_us()), self.ledger)
         self.postgres = Server("postgres", self._faults("postgres"), trace)
         names = dict.fromkeys(("redis", *plan.lease_servers))
         self.redis = {
@@ -93,10 +92,10 @@ class World:
 
     def now_us(self) -> int:
         """The cluster's clock: PostgreSQL's."""
-        return START_US + round(self._loop.time() * 1e6) + self._clock_us
+        return START_US + round(self._loop.now * 1e6) + self._clock_us
 
     def _redis_ms(self) -> int:
-        return START_US // 1000 + int(self._loop.time() * 1000)
+        return START_US // 1000 + int(self._loop.now * 1000)
 
     def _clock_error_us(self, owner: str) -> int:
         node = next(node for node in self.nodes if node.name == owner)
@@ -164,16 +163,13 @@ class World:
         self._add_worker()
 
     async def _pause(self, process: str, for_s: float) -> None:
-        loop = self._loop
-        assert isinstance(loop, SimulationLoop)
-        loop.pause(process)
+        self._loop.pause(process)
         await asyncio.sleep(for_s)
-        self.trace.note(loop.time(), "world", f"{process} goes on")
+        self.trace.note(self._loop.time(), "world", f"{process} goes on")
         self.resume(process)
 
     def resume(self, process: str) -> None:
         """Let a paused process go on, if it is paused."""
-        assert isinstance(self._loop, SimulationLoop)
         self._loop.resume(process)
 
     # Processes
@@ -194,9 +190,8 @@ class World:
 
     def any_node(self, rng: random.Random) -> Node | None:
         """One that a client can reach."""
-        loop = self._loop
-        assert isinstance(loop, SimulationLoop)
-        able = [node for node in self.nodes if node.alive and node.name not in loop.paused]
+        paused = self._loop.paused
+        able = [node for node in self.nodes if node.alive and node.name not in paused]
         return rng.choice(able) if able else None
 
     def any_context(self, rng: random.Random) -> Context | None:
@@ -213,7 +208,8 @@ class World:
         if drawn < 0.2:
             return "snoozed", run_s
         if drawn < 0.45 and "hang" in self.plan.kinds and not self.healed:
-            return "completed", rng.uniform(7.0, 25.0)
+            # About when the reaper ends it, so that its report meets the attempt that comes next.
+            return rng.choice(("completed", "failed")), entry.timeout_s + rng.uniform(4.0, 12.0)
         return "completed", run_s
 
     def _added(self, key: bytes, words: Words) -> None:
@@ -249,24 +245,32 @@ class World:
             asyncio.ensure_future(Client(self, number, rng).life())
             for number, rng in enumerate(rngs)
         ]
-        if self.plan.kinds:
-            await asyncio.sleep(self.plan.faults_for_s)
+        if self.plan.kinds and await self._is_over(clients, self.plan.faults_for_s):
+            for fault in faults:
+                fault.cancel()  # nothing is left that it could trouble
         self._heal()
         for fault in faults:
-            await fault
+            if not fault.cancelling():
+                await fault
         while sum(node.alive for node in self.nodes) < self.plan.nodes:
             self._add_node()
-        until = self._loop.time() + _HEALED_S
-        while self._loop.time() < until:
-            await asyncio.sleep(0.5)
-            if all(client.done() for client in clients) and not self.store.tasks:
-                break
+        await self._is_over(clients, _HEALED_S)
         for client in clients:
             if client.done():
                 client.result()
             else:
                 self.ledger.breaks("a client was not answered until the end")
         self._check()
+
+    async def _is_over(self, clients: list["asyncio.Task[None]"], within_s: float) -> bool:
+        """Whether no client wants more and no task is left, and stays so for a moment."""
+        until = self._loop.time() + within_s
+        quiet = 0
+        while quiet < 2 and self._loop.time() < until:
+            await asyncio.sleep(min(_LOOK_S, until - self._loop.time()))
+            over = all(client.done() for client in clients) and not self.store.tasks
+            quiet = quiet + 1 if over else 0
+        return quiet == 2
 
     def _heal(self) -> None:
         self.healed = True
@@ -344,12 +348,12 @@ def _hearing_of_crashes(escaped: list[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _fewer_slots() -> Iterator[None]:
+def _fewer_slots(slots: int) -> Iterator[None]:
     with (
         # What the product draws for itself comes from the seed too.
         patch("secrets.token_hex", lambda size: random.randbytes(size).hex()),
-        patch("duly.storage.slots.SLOTS", SLOTS),
-        patch("duly.actors.recorder.SLOTS", SLOTS),
+        patch("duly.storage.slots.SLOTS", slots),
+        patch("duly.actors.recorder.SLOTS", slots),
     ):
         yield
 
@@ -379,7 +383,7 @@ def simulate(
                 await world.end()
 
     try:
-        with _fewer_slots(), scopes_by_age():
+        with _fewer_slots(plan.slots), scopes_by_age():
             loop.run_until_complete(main())
     except AssertionError as error:
         broken.append(f"{error!r}")
@@ -395,7 +399,7 @@ def _clean_up(loop: SimulationLoop) -> None:
         loop.resume(process)
     loop.quiet = True
     for _ in range(3):
-        left = asyncio.all_tasks(loop)
+        left = [task for task in loop.tasks if not task.done()]
         if not left:
             break
         for task in left:
