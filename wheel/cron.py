@@ -29,7 +29,7 @@ Fold = Literal["first", "second", "both"]
 LAST_S = 32_503_679_999
 """Seconds since the epoch of 2999-12-31T23:59:59Z: nothing fires later."""
 
-_PIECES_MAX = 100
+_PIECES_MAX = 60
 """Pieces looked at by one search. Few are needed unless every match lies in a gap."""
 
 _MARGIN_S = 3 * DAY_S  # more than an offset and an overlap together

@@ -24,6 +24,7 @@ class WallTimes:
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
         self._shapes: dict[tuple[int, int], int] = {}
+        self._months = [month for month in range(1, 13) if fields.months >> month & 1]
         self._first_s = _lowest(fields.seconds)
         self._first_in_hour_s = _lowest(fields.minutes) * 60 + self._first_s
         self._first_in_day_s = _lowest(fields.hours) * 3600 + self._first_in_hour_s
@@ -89,7 +90,7 @@ class WallTimes:
         at = date.fromordinal(day + _EPOCH_ORDINAL)
         if left := self._month(at) >> at.day:
             return day + _lowest(left)
-        for first in _months_after(at):
+        for first in self._months_after(at):
             if days := self._month(first):
                 return first.toordinal() - _EPOCH_ORDINAL + _lowest(days) - 1
         return None
@@ -98,10 +99,24 @@ class WallTimes:
         at = date.fromordinal(day + _EPOCH_ORDINAL)
         if left := _below(self._month(at), at.day + 1):
             return day - at.day + _highest(left)
-        for first in _months_before(at):
+        for first in self._months_before(at):
             if days := self._month(first):
                 return first.toordinal() - _EPOCH_ORDINAL + _highest(days) - 1
         return None
+
+    def _months_after(self, at: date) -> Iterator[date]:
+        """The first day of each month of `months` after that of `at`."""
+        for year in range(at.year, _YEARS.stop):
+            for month in self._months:
+                if year > at.year or month > at.month:
+                    yield date(year, month, 1)
+
+    def _months_before(self, at: date) -> Iterator[date]:
+        """The first day of each month of `months` before that of `at`, backwards."""
+        for year in range(at.year, _YEARS.start - 1, -1):
+            for month in reversed(self._months):
+                if year < at.year or month < at.month:
+                    yield date(year, month, 1)
 
     def _month(self, at: date) -> int:
         """Bit mask of the days that match in the month of `at`."""
@@ -116,8 +131,9 @@ class WallTimes:
         return days
 
     def _has_days(self) -> bool:
-        lengths = {_LENGTHS[month] for month in range(1, 13) if self._fields.months >> month & 1}
-        lengths |= {29} if self._fields.months >> 2 & 1 else set()
+        lengths = {_LENGTHS[month] for month in self._months}
+        if 2 in self._months:
+            lengths.add(29)
         shapes = ((first, length) for length in lengths for first in range(7))
         return any(_matching_days(self._fields, *shape) for shape in shapes)
 
@@ -136,22 +152,6 @@ def _matching_days(fields: Fields, first_weekday: int, length: int) -> int:
         if (by_date or by_weekday) if fields.either else (by_date and by_weekday):
             mask |= 1 << day
     return mask
-
-
-def _months_after(at: date) -> Iterator[date]:
-    """The first day of each month after that of `at`."""
-    year, month = at.year, at.month
-    while year in _YEARS:
-        year, month = (year, month + 1) if month < 12 else (year + 1, 1)
-        yield date(year, month, 1)
-
-
-def _months_before(at: date) -> Iterator[date]:
-    """The first day of each month before that of `at`, backwards."""
-    year, month = at.year, at.month
-    while year in _YEARS:
-        year, month = (year, month - 1) if month > 1 else (year - 1, 12)
-        yield date(year, month, 1)
 
 
 def _below(mask: int, bit: int) -> int:
