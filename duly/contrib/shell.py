@@ -18,14 +18,14 @@ import contextlib
 import os
 import pwd
 import signal
-import sys
 import tempfile
-from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
+from subprocess import DEVNULL
 from typing import IO, Any, Final, NamedTuple
 
 import msgspec
 
+from duly.contrib.group import ProcessGroup
 from duly.contrib.output import Pipe, Tail, pipe
 from duly.nodes.worker import Context, Fail
 
@@ -40,18 +40,6 @@ ERROR_CHARS_MAX: Final = 4_000
 
 BACKGROUND_S: Final = 10.0
 """How long after the command's end the output of what it left in the background is awaited."""
-
-_KILL_S: Final = 1.0
-_POLL_S: Final = 0.02
-# A process of its own, since neither uvloop nor a thread may change the user between fork and exec.
-_SWITCH: Final = """
-import os, sys
-uid, gid, groups, *words = sys.argv[1:]
-os.setgroups([int(one) for one in groups.split(",")])
-os.setgid(int(gid))
-os.setuid(int(uid))
-os.execv(words[0], words)
-"""
 
 
 class Command(msgspec.Struct, forbid_unknown_fields=True):
@@ -73,9 +61,11 @@ class CommandFailedError(Exception):
 
 class _Account(NamedTuple):
     name: str
+    home: str
     uid: int
     gid: int
-    home: str
+    groups: list[int] | None
+    """Its groups, if it is another one than the worker's."""
 
 
 def handler(
@@ -98,9 +88,11 @@ def handler(
         raise ValueError(f"term_s is 0 to {TERM_S_MAX:g}, not {term_s}")
 
     async def shell(ctx: Context, payload: Command) -> dict[str, Any]:
-        words, env = await asyncio.to_thread(_prepare, ctx, payload)
+        account = await asyncio.to_thread(_account, payload.user)
+        env = _environment(account, payload.env, ctx)
+        words = [env["SHELL"], "-c", payload.command]
         async with pipe(output_bytes) as out, pipe(output_bytes) as err:
-            code = await _run(words, payload.stdin, env, (out, err), term_s)
+            code = await _run(words, payload.stdin, env, account, (out, err), term_s)
             if code != 0:
                 raise CommandFailedError(_why(code, out.tail, err.tail))
             return {
@@ -113,15 +105,6 @@ def handler(
     return shell
 
 
-def _prepare(ctx: Context, payload: Command) -> tuple[list[str], dict[str, str]]:
-    """The words and the environment of the process; accounts and folders may be far away."""
-    account = _account(payload.user)
-    env = _environment(account, payload.env, ctx)
-    if not os.path.isdir(env["HOME"]):
-        raise CommandFailedError(f"the home folder {env['HOME']} is not there")
-    return [*_as(account), env["SHELL"], "-c", payload.command], env
-
-
 def _account(user: str | None) -> _Account:
     uid = os.geteuid()
     try:
@@ -130,11 +113,12 @@ def _account(user: str | None) -> _Account:
         if user is not None:
             raise Fail(f"there is no user {user!r} on the worker's machine") from None
         # Containers may run with an id that has no account.
-        return _Account(str(uid), uid, os.getegid(), os.environ.get("HOME", "/"))
+        return _Account(str(uid), os.environ.get("HOME", "/"), uid, os.getegid(), None)
     if uid not in (0, found.pw_uid):
         me = _account(None).name
         raise Fail(f"it is to run as {user}, but the worker runs as {me} and not as root")
-    return _Account(found.pw_name, found.pw_uid, found.pw_gid, found.pw_dir)
+    groups = None if found.pw_uid == uid else os.getgrouplist(found.pw_name, found.pw_gid)
+    return _Account(found.pw_name, found.pw_dir, found.pw_uid, found.pw_gid, groups)
 
 
 def _environment(account: _Account, given: Mapping[str, str], ctx: Context) -> dict[str, str]:
@@ -151,75 +135,39 @@ def _environment(account: _Account, given: Mapping[str, str], ctx: Context) -> d
     }
 
 
-def _as(account: _Account) -> list[str]:
-    """What to put before a command so that it runs as this account."""
-    if account.uid == os.geteuid():
-        return []
-    groups = ",".join(map(str, os.getgrouplist(account.name, account.gid)))
-    python = [sys.executable, "-I", "-S", "-c", _SWITCH]
-    return [*python, str(account.uid), str(account.gid), groups]
-
-
 async def _run(
-    words: Sequence[str],
+    words: list[str],
     stdin: str | None,
     env: Mapping[str, str],
+    account: _Account,
     outputs: tuple[Pipe, Pipe],
     term_s: float,
 ) -> int:
     """Run to the end and return the exit code (negative: a signal); if cancelled, kill it all."""
     out, err = outputs
+    options: dict[str, Any] = {"env": env, "cwd": env["HOME"], "stdout": out.end, "stderr": err.end}
+    if account.groups is not None:
+        options |= {"user": account.uid, "group": account.gid, "extra_groups": account.groups}
     with contextlib.ExitStack() as files:
         source: IO[bytes] | int = DEVNULL
         if stdin is not None:
             source = files.enter_context(tempfile.TemporaryFile())
             source.write(stdin.encode())
             source.seek(0)
-        start = asyncio.create_subprocess_exec(
-            *words, stdin=source, stdout=out.end, stderr=err.end, env=env, cwd=env["HOME"],
-            start_new_session=True,
-        )  # fmt: skip
-        starting = asyncio.ensure_future(start)
+        group = ProcessGroup(words, stdin=source, **options)
         try:
-            process = await asyncio.shield(starting)
+            await group.started()
             out.let_go()
             err.let_go()
-            code = await process.wait()
+            code = await group.ended()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(BACKGROUND_S):
                     await out.tail.ended.wait()
                     await err.tail.ended.wait()
             return code
         except asyncio.CancelledError:
-            await _stop(await starting, term_s)
+            await group.stop(term_s)
             raise
-
-
-async def _stop(process: Process, term_s: float) -> None:
-    """End the process and all of its group: asked to, and killed after `term_s`."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + term_s
-    try:
-        there = _signal(process, signal.SIGTERM)
-        while there and loop.time() < deadline:
-            await asyncio.sleep(_POLL_S)
-            there = _signal(process, 0)
-    finally:  # also if nobody has the patience to wait
-        _signal(process, signal.SIGKILL)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_KILL_S):
-            await process.wait()
-
-
-def _signal(process: Process, number: int) -> bool:
-    """Send a signal to the process's group; says whether there is one still."""
-    try:
-        os.killpg(process.pid, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # only others' processes (sudo), or on macOS a zombie, are left
-        return False
-    return True
 
 
 def _why(code: int, out: Tail, err: Tail) -> str:
