@@ -9,7 +9,7 @@ from simulated.bugs import BUGS
 from simulated.world import simulate
 
 SEEDS = 40
-BOUND = 400
+BOUND = 1000
 """Seeds within which a planted bug must be found; most need fewer than 30."""
 
 

@@ -38,8 +38,8 @@ class Size(NamedTuple):
 
 
 SIZES = (
-    Size(6, (1, 2, 2), (1, 1, 2), (2, 5), 4, (2.0, 4.0), 0.4),
-    Size(3, (1, 2, 3), (1, 2, 3), (4, 10), 8, (4.0, 8.0), 0.7),
+    Size(12, (1, 2, 2), (1, 1, 2), (2, 5), 4, (2.0, 4.0), 0.4),
+    Size(4, (1, 2, 3), (1, 2, 3), (4, 10), 8, (4.0, 8.0), 0.7),
     Size(1, (2, 3, 4), (2, 3), (8, 20), 16, (8.0, 12.0), 1.0),
 )
 """Fewer slots than the product's: what is done for each costs time, and tells nothing new."""
