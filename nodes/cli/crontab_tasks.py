@@ -15,7 +15,8 @@ import msgspec
 
 from duly.nodes.crontab import Crontab, Job, Remark
 from duly.wheel import zones
-from duly.wheel.schedule import Plan, ScheduleError, parse
+from duly.wheel.preview import Preview, preview
+from duly.wheel.schedule import Schedule, ScheduleError, parse
 
 HANDLER: Final = "shell"
 """The last part of each task's type: the handler that is meant."""
@@ -57,7 +58,8 @@ class Planned:
     job: Job
     task: dict[str, Any]
     """The submission, with its id."""
-    plan: Plan
+    schedule: Schedule
+    """Checked."""
 
     @property
     def id(self) -> str:
@@ -69,18 +71,17 @@ class Planned:
         """Where it comes from."""
         return f"{self.file}:{self.job.line}"
 
-    def fire_times(self, after: datetime, count: int) -> list[datetime]:
-        """The next `count` times, in the wall time of its zone."""
-        found: list[datetime] = []
-        at = self.plan.after(after)
-        while at is not None and len(found) < count:
-            found.append(at)
-            at = self.plan.after(at)
-        zone = zones.zone(self.task["schedule"]["timezone"])
-        return [
-            one.astimezone(timezone(timedelta(seconds=zone.offset(int(one.timestamp())))))
-            for one in found
-        ]
+    def preview(self, after: datetime, count: int) -> Preview:
+        """The next `count` times, in the wall time of its zone, and remarks on them."""
+        found = preview(self.schedule, after, count)
+        assert self.schedule.timezone is not None, "cron always has a zone"
+        zone = zones.zone(self.schedule.timezone)
+        return found._replace(
+            fire_times=[
+                at.astimezone(timezone(timedelta(seconds=zone.offset(int(at.timestamp())))))
+                for at in found.fire_times
+            ]
+        )
 
 
 class Plans(NamedTuple):
@@ -115,7 +116,7 @@ def plan(sources: list[Source], target: Target, now: datetime) -> Plans:
 
 def _planned(name: str, job: Job, target: Target, seen: Counter[str], now: datetime) -> Planned:
     schedule = {"cron": job.cron, "timezone": job.zone or target.zone}
-    plan = parse(schedule, now).plan(now)
+    checked = parse(schedule, now)
     payload = {"command": job.command, "stdin": job.stdin, "env": job.env, "user": job.user}
     identity: dict[str, Any] = {
         "type": target.type,
@@ -128,7 +129,9 @@ def _planned(name: str, job: Job, target: Target, seen: Counter[str], now: datet
     if seen[text] > 1:
         text += f" {seen[text]}"
     more = {"tags": {"crontab": name[-500:]}, **target.options}
-    return Planned(name, job, {"id": str(uuid.uuid5(_NAMESPACE, text)), **identity, **more}, plan)
+    return Planned(
+        name, job, {"id": str(uuid.uuid5(_NAMESPACE, text)), **identity, **more}, checked
+    )
 
 
 def _why(job: Job, error: ScheduleError) -> str:

@@ -17,6 +17,7 @@ from duly.nodes.cli.errors import fail
 from duly.nodes.cli.local_zone import local_zone
 from duly.nodes.client import ApiError, Conflict, NotFound, SyncClient
 from duly.wheel import zones
+from duly.wheel.preview import COUNT_MAX, Preview
 
 _DAY_S = 86_400
 _COMMAND_CHARS = 200
@@ -58,18 +59,20 @@ def add_to(commands: Any) -> None:
                         help="import what can be taken, and name the rest")  # fmt: skip
     parser.add_argument("--dry-run", action="store_true",
                         help="submit nothing; show the next times of each job")  # fmt: skip
-    parser.add_argument("--count", type=values.count, default=3, metavar="N",
-                        help="how many times --dry-run shows (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--count", type=values.count, default=3, metavar="N", help="how many "
+                        f"times --dry-run shows, at most {COUNT_MAX} (default: %(default)s)")  # fmt: skip
     parser.set_defaults(run=_run)
 
 
 def _run(args: argparse.Namespace) -> int:
     """duly import crontab."""
+    if args.count > COUNT_MAX:
+        fail(f"--count: at most {COUNT_MAX}")
     planned = _plan(args)
     if args.dry_run:
         now = datetime.now(UTC)
         for one in planned:
-            _show(one, one.fire_times(now, args.count), args.json)
+            _show(one, one.preview(now, args.count), args.json)
         return 0
 
     def submit(client: SyncClient, args: argparse.Namespace) -> None:
@@ -199,16 +202,18 @@ def _status(client: SyncClient, task_id: str) -> str:
 # Showing
 
 
-def _show(one: Planned, times: list[datetime], as_json: bool) -> None:
+def _show(one: Planned, next_ones: Preview, as_json: bool) -> None:
     """A job and its next times."""
     if as_json:
-        _print_json(one, fire_times=times)
+        _print_json(one, fire_times=next_ones.fire_times, notes=next_ones.notes)
         return
     user = "" if one.job.user is None else f"{one.job.user}  "
     zone = one.task["schedule"]["timezone"]
     print(f"{one.place}  {one.job.cron}  {zone}  {one.task['type']}  {user}{_command(one)}")
-    for at in times:
+    for at in next_ones.fire_times:
         print(f"    {at.isoformat()}")
+    for note in next_ones.notes:
+        print(f"    note: {note}")
 
 
 def _print_json(one: Planned, **more: Any) -> None:

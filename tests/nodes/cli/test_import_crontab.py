@@ -215,6 +215,7 @@ async def test_an_empty_crontab_is_no_work(api: FakeApi, duly: Duly, crontab: Wr
     [
         (["/no/such/file"], "cannot read /no/such/file: No such file"),
         (["/dev/null", "--tz", "Mars"], "--tz: 'Mars' is not a time zone"),
+        (["/dev/null", "--count", "101"], "--count: at most 100"),
         (["/dev/null", "--type-prefix", "a b"], "--type-prefix has"),
         (["/dev/null", "--type-prefix", "a" * 191], "--type-prefix has"),
     ],
@@ -301,11 +302,20 @@ async def test_a_dry_run_in_json(duly: Duly, crontab: Write) -> None:
     answer = await duly("import", "crontab", path, "--dry-run", "--json", "--url", NOBODY)
     shown = json.loads(answer.out)
     assert len(shown.pop("fire_times")) == 3
+    assert shown.pop("notes") == []
     uuid.UUID(shown.pop("id"))
     assert shown == {
         "file": str(path), "line": 1, "type": "shell", "queue": "default",
         "schedule": {"cron": "30 6 1 7 *", "timezone": "Europe/Berlin"}, "payload": {"command": "x"},
     }  # fmt: skip
+
+
+async def test_a_dry_run_says_what_changes_of_the_clock_do(duly: Duly, crontab: Write) -> None:
+    path = crontab("30 2 * * SUN x")
+    answer = await duly("import", "crontab", path, "--dry-run", "--count", 60, "--url", NOBODY)
+    notes = [line for line in answer.out.splitlines() if line.startswith("    note: ")]
+    assert len(notes) >= 2
+    assert "runs once, at 03:00" in answer.out
 
 
 async def test_a_dry_run_names_what_is_bad(duly: Duly, crontab: Write) -> None:
