@@ -40,7 +40,7 @@ async def test_10_000_tasks_that_fall_due_while_redis_is_down(
             assert len(running) <= 4 * 200
             in_memory = node.context.vitals.wheel_entries + node.context.vitals.ready_entries
             server.start()
-            taken = await drain(node, server.url, TASKS)
+            taken = await drain(node, server.url)
             assert in_memory <= TASKS
             assert await node.count("runs where outcome = 'completed'") == TASKS
     finally:

@@ -1,16 +1,20 @@
 """What came due at three nodes while Redis stood still goes out in one order after it: by priority, then due time."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
 
+import anyio
 import pytest
 from draining import drain
 from node_rig import RunningNode, running_node
 from private_valkey import PrivateValkey
 from waiting import wait_for
 
-from duly.storage import keys
+from duly.storage import keys, slots
+from duly.storage.redis import call, connect
 
 TASKS = 3_000
 WINDOW = 50
@@ -19,12 +23,14 @@ OVERTAKEN = 4 * WINDOW
 
 
 @pytest.fixture
-async def server(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[PrivateValkey]:
-    # However slow the machine: no word of a living node runs out, and each waits for all others.
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine: no word of a living node runs out, and each waits for all others."""
     monkeypatch.setattr(keys, "WAITING_TTL_MS", 60_000)
     monkeypatch.setattr("duly.actors.dispatcher._HEAR_S", 60.0)
+
+
+@pytest.fixture
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PrivateValkey]:
     one = PrivateValkey(tmp_path_factory.mktemp("valkey"))
     one.start()
     yield one
@@ -51,32 +57,41 @@ async def three_nodes(stack: AsyncExitStack, database: str, url: str) -> list[Ru
     return nodes
 
 
+async def backlog(
+    nodes: Sequence[RunningNode], server: PrivateValkey, priorities: Sequence[int] = (5,)
+) -> list[UUID]:
+    """Let tasks come due over five minutes while Redis stands still; until every node knows its own."""
+    server.pause()
+    first = datetime.now(UTC) - timedelta(seconds=TASKS / 10)
+    tasks = [
+        {
+            "type": "t",
+            "run_at": (first + timedelta(seconds=n / 10)).isoformat(),
+            "priority": priorities[n % len(priorities)],
+        }
+        for n in range(TASKS)
+    ]
+    ids = await nodes[0].client.submit_batch(tasks)
+
+    def known() -> bool:
+        vitals = [node.context.vitals for node in nodes]
+        return sum(one.ready_entries + one.claimed for one in vitals) >= TASKS
+
+    await wait_for(known, 60, "the nodes know what is due")
+    return ids
+
+
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("priorities", [(5,), (9, 5, 2)])
 async def test_three_nodes_fire_a_backlog_in_one_order(
     fresh_database: str, server: PrivateValkey, priorities: tuple[int, ...]
 ) -> None:
     async with AsyncExitStack() as stack:
         nodes = await three_nodes(stack, fresh_database, server.url)
-        server.pause()
-        first = datetime.now(UTC) - timedelta(seconds=TASKS / 10)
-        tasks = [
-            {
-                "type": "t",
-                "run_at": (first + timedelta(seconds=n / 10)).isoformat(),
-                "priority": priorities[n % len(priorities)],
-            }
-            for n in range(TASKS)
-        ]
-        ids = await nodes[0].client.submit_batch(tasks)
-
-        def known() -> bool:
-            vitals = [node.context.vitals for node in nodes]
-            return sum(one.ready_entries + one.claimed for one in vitals) >= TASKS
-
-        await wait_for(known, 60, "the nodes know what is due")
+        ids = await backlog(nodes, server, priorities)
         claimed = await nodes[0].count("tasks where status = 'running'")
         server.resume()
-        taken = await drain(nodes[0], server.url, TASKS, at_once=WINDOW // 2)
+        taken = await drain(nodes[0], server.url, WINDOW // 2)
     assert sorted(one.id for one in taken) == sorted(map(str, ids)), "each once"
     place = {str(one): n for n, one in enumerate(ids)}
     priority = {one.id: priorities[place[one.id] % len(priorities)] for one in taken}
@@ -85,3 +100,36 @@ async def test_three_nodes_fire_a_backlog_in_one_order(
     # Without what had been claimed when the outage was noticed, which comes first.
     overtaken = [n - turn[one.id] for n, one in enumerate(taken[claimed:])]
     assert max(overtaken) <= OVERTAKEN, max(overtaken)
+
+
+async def test_a_node_that_stands_still_holds_up_the_others_for_a_second_only(
+    fresh_database: str, server: PrivateValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has said what waits with it, and publishes no more."""
+    over = anyio.Event()
+    async with AsyncExitStack() as stack:
+        nodes = await three_nodes(stack, fresh_database, server.url)
+        ids = await backlog(nodes, server)
+        server.resume()
+        stuck = nodes[0].context
+        await wait_for(lambda: has_spoken(server.url, stuck.node_id), 60, "it has spoken")
+        publish = stuck.streams.publish
+
+        async def hang(*args: Any) -> Any:
+            await over.wait()
+            return await publish(*args)
+
+        monkeypatch.setattr(stuck.streams, "publish", hang)
+        states = await slots.states(stuck.db, range(slots.SLOTS))
+        own = ",".join(str(slot) for slot, one in states.items() if one.owner == stuck.node_id)
+        taken = await drain(nodes[1], server.url, WINDOW // 2, of=f"slot not in ({own})")
+        assert await nodes[1].count(f"tasks where slot in ({own})") > TASKS // 6
+        over.set()
+        taken += await drain(nodes[1], server.url, WINDOW // 2)
+        assert await nodes[1].count("runs where outcome = 'completed'") == TASKS
+    assert {one.id for one in taken} == set(map(str, ids))
+
+
+async def has_spoken(url: str, node_id: str) -> bool:
+    async with connect(url, name="test") as client:
+        return bool(await call(client, "HEXISTS", keys.waiting("default"), node_id, timeout_s=5))

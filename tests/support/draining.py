@@ -6,9 +6,10 @@ from waiting import wait_for
 from duly.storage.conveyor import Conveyor, Entry, GroupMissingError
 
 
-async def drain(node: RunningNode, url: str, count: int, at_once: int = 500) -> list[Entry]:
-    """Run tasks as a worker would, until `count` are recorded; what was taken, each attempt once.
+async def drain(node: RunningNode, url: str, at_once: int = 500, of: str = "true") -> list[Entry]:
+    """Run tasks as a worker would; what was taken, in order, each attempt once.
 
+    Until none is left of those that meet the condition `of` on rows of `tasks`.
     An entry may come twice under one token, if the answer to its publication was lost.
     """
     conveyor, taken = Conveyor(url, "w"), dict[tuple[str, int], Entry]()
@@ -27,7 +28,7 @@ async def drain(node: RunningNode, url: str, count: int, at_once: int = 500) -> 
             if entries:
                 await conveyor.report("default", [_report(one) for one in entries])
                 return False
-            return await node.count("finished_tasks") == count
+            return await node.count(f"tasks where {of}") == 0
 
         await wait_for(all_recorded, 240, "every task is recorded")
     finally:
