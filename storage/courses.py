@@ -6,7 +6,8 @@ from itertools import chain, repeat
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from duly.storage import certainty
+from duly.storage import audit, certainty
+from duly.storage.audit import Note
 from duly.storage.database import Database
 from duly.storage.slots import DueRow
 
@@ -81,12 +82,33 @@ async def courses(db: Database, ids: Sequence[UUID]) -> dict[UUID, CourseRow]:
     return {row["id"]: CourseRow(*row) for row in await db.fetch("courses", list(ids))}
 
 
-async def advance(
-    db: Database, moves: Sequence[Move], now: datetime, *, resume: bool = False
-) -> list[Moved]:
-    """Move pending tasks that still have these versions; `resume`: and end their pause."""
-    rows = await db.fetch(
-        "advance",
+async def advance(db: Database, moves: Sequence[Move], now: datetime) -> list[Moved]:
+    """Move pending tasks that still have these versions."""
+    return _moved(await db.fetch("advance", *_columns(moves, now, resume=False)))
+
+
+async def advance_one(
+    db: Database, move: Move, now: datetime, *, resume: bool = False, note: Note | None = None
+) -> Moved | None:
+    """Move one task; None if it has another version by now. For certain, as all that clients do.
+
+    `resume`: and end its pause.
+    """
+    columns = _columns([move], now, resume=resume)
+
+    async def attempt() -> Moved | None:
+        moved = _moved(await audit.change(db, note, "advance", move.id, now, *columns))
+        return moved[0] if moved else None
+
+    async def again() -> Moved | None:
+        row = await _changed_at(db, move.id, now)
+        return await attempt() if row is None else Moved(move.id, None, None)
+
+    return await certainty.certain(attempt, again)
+
+
+def _columns(moves: Sequence[Move], now: datetime, *, resume: bool) -> list[Any]:
+    return [
         [move.id for move in moves],
         [move.version for move in moves],
         [move.to.occurrence for move in moves],
@@ -99,7 +121,10 @@ async def advance(
         *skipped_columns([(move.id, move.to) for move in moves]),
         resume,
         now,
-    )
+    ]
+
+
+def _moved(rows: list[Any]) -> list[Moved]:
     return [
         Moved(
             row["id"],
@@ -119,27 +144,14 @@ async def advance(
     ]
 
 
-async def advance_one(
-    db: Database, move: Move, now: datetime, *, resume: bool = False
-) -> Moved | None:
-    """Move one task; None if it has another version by now. For certain, as all that clients do."""
-
-    async def attempt() -> Moved | None:
-        moved = await advance(db, [move], now, resume=resume)
-        return moved[0] if moved else None
-
-    async def again() -> Moved | None:
-        row = await _changed_at(db, move.id, now)
-        return await attempt() if row is None else Moved(move.id, None, None)
-
-    return await certainty.certain(attempt, again)
-
-
-async def pause(db: Database, task_id: UUID, now: datetime, *, paused: bool) -> bool:
+async def pause(
+    db: Database, task_id: UUID, now: datetime, *, paused: bool, note: Note | None = None
+) -> bool:
     """Pause a task, or end the pause of one that runs; False if there was nothing to change."""
 
     async def attempt() -> bool:
-        return bool(await db.fetch("pause", task_id, now, paused))
+        args = (task_id, now, paused)
+        return bool(await audit.change(db, note, "pause", task_id, now, *args))
 
     async def again() -> bool:
         return await _changed_at(db, task_id, now) is not None or await attempt()

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from duly.storage import certainty
+from duly.storage import audit, certainty
+from duly.storage.audit import Note
 from duly.storage.courses import Place
 from duly.storage.database import Database
 from duly.storage.slots import DueRow
@@ -289,11 +290,13 @@ async def queues(db: Database, ids: Sequence[UUID]) -> dict[UUID, str]:
     return {row["id"]: row["queue"] for row in await db.fetch("queues", list(ids))}
 
 
-async def cancel(db: Database, task_id: UUID, now: datetime) -> Cancelled | None:
+async def cancel(
+    db: Database, task_id: UUID, now: datetime, note: Note | None = None
+) -> Cancelled | None:
     """Cancel a pending or running task; None if there is none by that id."""
 
     async def attempt() -> Cancelled | None:
-        rows = await db.fetch("cancel", task_id, now)
+        rows = await audit.change(db, note, "cancel", task_id, now, task_id, now)
         if not rows:
             return None
         *row, token = rows[0]
@@ -313,6 +316,7 @@ async def patch(
     if_version: int | None,
     now: datetime,
     decided: Decided | None = None,
+    note: Note | None = None,
 ) -> Changed | None:
     """Change a task if it is pending and at `if_version`; None if it has ended or never was.
 
@@ -321,22 +325,25 @@ async def patch(
     at = (None, None) if decided is None else decided[:2]
     to = (decided.place if decided is not None else None) or Place(None, None)
     return await _change(
-        db, task_id, now, "patch", if_version, *change, *at,
+        db, task_id, now, note, "patch", if_version, *change, *at,
         to.occurrence, to.next_run_at, to.following, to.done_until, to.zone_data,
         [one[0] for one in to.skipped], [one[1] for one in to.skipped],
     )  # fmt: skip
 
 
-async def retry(db: Database, task_id: UUID, now: datetime) -> Changed | None:
+async def retry(
+    db: Database, task_id: UUID, now: datetime, note: Note | None = None
+) -> Changed | None:
     """Make a failed task due now; None if there is no failed task by that id."""
-    return await _change(db, task_id, now, "retry")
+    return await _change(db, task_id, now, note, "retry")
 
 
 async def _change(
-    db: Database, task_id: UUID, now: datetime, name: str, *more: Any
+    db: Database, task_id: UUID, now: datetime, note: Note | None, name: str, *more: Any
 ) -> Changed | None:
     async def attempt() -> Changed | None:
-        return _changed(await db.fetch(name, task_id, now, *more))
+        rows = await audit.change(db, note, name, task_id, now, task_id, now, *more)
+        return _changed(rows)
 
     async def again() -> Changed | None:
         row = await _done(db, task_id, now)

@@ -16,6 +16,7 @@ queries     ids, query strings, If-Match
 batches     the checks of many submissions at once
 submit      handlers: submit, batch
 tasks       handlers: get, list, patch, cancel, retry, runs
+audits      handler: who changed what
 workers     handlers: start, report
 health      handlers: healthz, readyz
 openapi     the description of all this

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Final, NamedTuple, get_args
 
+import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
@@ -22,6 +23,7 @@ from duly.nodes.api import own_machine
 from duly.nodes.api.problems import Problem
 from duly.nodes.api.throttle import KEYS_MAX, Buckets
 from duly.nodes.settings import Role, Token
+from duly.storage.audit import Note
 from duly.wheel.clock import Clock
 from duly.wheel.durations import to_us
 
@@ -48,6 +50,7 @@ ROUTES: Final[Mapping[tuple[str, str], Role | None]] = {
     ("POST", "/v1/tasks/{id}/start"): "submit",
     ("POST", "/v1/tasks/{id}/report"): "submit",
     ("POST", "/v1/reports"): "submit",
+    ("GET", "/v1/audit"): "admin",
 }
 """The role that each route needs; None is open to everybody."""
 
@@ -91,6 +94,14 @@ def check_routes(app: web.Application) -> None:
     for route in app.router.routes():
         if route.resource is None or (route.method, route.resource.canonical) not in ROUTES:
             raise LookupError(f"no role is set for {route}")
+
+
+def note(action: str, details: Mapping[str, object] | None = None) -> Note:
+    """What the audit log is to hold of a change that this request makes."""
+    who = caller()
+    assert who.role is not None
+    text = None if details is None else msgspec.json.encode(details).decode()
+    return Note(who.name, who.role, action, text)
 
 
 class Access:

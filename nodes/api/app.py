@@ -9,6 +9,7 @@ from aiohttp.typedefs import Handler
 from duly.actors.context import Context
 from duly.actors.runtime import ActorCrashedError, MailboxClosedError
 from duly.nodes.api.access import Access, check_routes
+from duly.nodes.api.audits import AuditHandlers
 from duly.nodes.api.health import HealthHandlers
 from duly.nodes.api.metrics import MetricsHandlers
 from duly.nodes.api.nodes import NodeHandlers
@@ -47,6 +48,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         TaskHandlers(context, payload_limit),
         ScheduleHandlers(context),
         WorkerHandlers(context),
+        AuditHandlers(context),
         NodeHandlers(context),
         health,
         MetricsHandlers(context, health),

@@ -17,7 +17,7 @@ from duly.wheel.preview import COUNT_MAX
 _TYPES = (
     wire.TaskSubmission, wire.BatchAnswer, wire.TaskPatch, wire.TaskView, wire.TaskPage,
     wire.RunPage, wire.StartBody, wire.ReportBody, wire.ReportBatch, wire.ReportAnswer,
-    Readiness, FieldError, SchedulePreview, NodeList,
+    wire.AuditPage, Readiness, FieldError, SchedulePreview, NodeList,
 )  # fmt: skip
 
 _DESCRIBED = {
@@ -63,6 +63,7 @@ def document() -> dict[str, Any]:
 def _paths() -> dict[str, Any]:
     one, page = [_parameter("id", "path")], [_parameter("limit"), _parameter("cursor")]
     filters = [_parameter(n) for n in ("status", "type", "queue", "tag", "due_before", "due_after")]
+    noted = [_parameter(n) for n in ("who", "action", "task_id", "before", "since")]
     batch = {
         "type": "object", "required": ["tasks"], "additionalProperties": False,
         "properties": {"tasks": {"type": "array", "items": _ref("TaskSubmission")}},
@@ -117,6 +118,9 @@ def _paths() -> dict[str, Any]:
         "/v1/schedules/preview": {
             "get": _operation("The next fire times of a schedule", {200: _ref("SchedulePreview")},
                               (422,), parameters=[_parameter(name) for name in PARAMETERS])},
+        "/v1/audit": {
+            "get": _operation("Who changed what, newest first", {200: _ref("AuditPage")}, (422,),
+                              parameters=noted + page)},
         "/v1/nodes": {"get": _operation("The live nodes", {200: _ref("NodeList")}, (422,))},
         "/healthz": {"get": _open("Is the process alive", {200: started})},
         "/readyz": {"get": _open("Does every part work", {200: _ref("Readiness"),

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from duly.nodes.api import json_guard
 from duly.nodes.api.problems import FieldError, invalid
+from duly.storage import audit
 from duly.storage.tasks import Filter
 from duly.wheel.durations import parse_time
 
@@ -116,16 +117,40 @@ def task_cursor(request: web.Request) -> UUID | None:
 
 def run_cursor(request: web.Request) -> tuple[int, datetime] | None:
     """The (token, recorded_at) after which a list of runs goes on."""
+    return _number_and_time(request)
+
+
+def audit_filter(request: web.Request) -> audit.Filter:
+    """The filter of the audit log."""
+    query = request.query
+    for name in ("who", "action"):
+        _check_text(name, query.get(name, ""))
+    task = query.get("task_id")
+    if task is not None and not _UUID.fullmatch(task):
+        raise invalid(FieldError("task_id", "is not a UUID"))
+    return audit.Filter(
+        query.get("who"), query.get("action"), None if task is None else UUID(task),
+        instant(request, "before"), instant(request, "since"),
+    )  # fmt: skip
+
+
+def audit_cursor(request: web.Request) -> tuple[datetime, int] | None:
+    """The (at, id) after which the audit log goes on."""
+    place = _number_and_time(request)
+    return place and (place[1], place[0])
+
+
+def _number_and_time(request: web.Request) -> tuple[int, datetime] | None:
     parts = _cursor(request, 2)
     if parts is None:
         return None
     try:
-        token, at = int(parts[0][:20]), parse_time(parts[1])
+        number, at = int(parts[0][:20]), parse_time(parts[1])
     except ValueError:
         raise _bad_cursor() from None
-    if not 0 <= token < 1 << 63:
+    if not 0 <= number < 1 << 63:
         raise _bad_cursor()
-    return token, at
+    return number, at
 
 
 def _cursor(request: web.Request, count: int) -> list[str] | None:

@@ -12,9 +12,11 @@ import msgspec
 
 from duly.actors import courses, wakes
 from duly.actors.context import Context
+from duly.nodes.api.access import note
 from duly.nodes.api.problems import FieldError, Problem, invalid, unavailable
 from duly.storage import courses as stored
 from duly.storage import tasks
+from duly.storage.audit import Note
 from duly.storage.courses import CourseRow, Move, Place
 from duly.storage.database import Database
 from duly.storage.tasks import Change, Changed, Decided, Waiting
@@ -37,12 +39,16 @@ class Rescheduling:
         self._context = context
         self._db: Database = context.api_db
 
-    async def patch(self, task_id: UUID, wanted: Change, if_version: int | None) -> Changed | None:
+    async def patch(
+        self, task_id: UUID, wanted: Change, if_version: int | None, noted: Note
+    ) -> Changed | None:
         """A change that names a schedule or an overrun policy; see `tasks.patch`."""
         for _ in range(_TRIES):
             row = (await stored.courses(self._db, [task_id])).get(task_id)
             if row is None or (if_version is not None and row.version != if_version):
-                return await tasks.patch(self._db, task_id, wanted, if_version, self._now())
+                return await tasks.patch(
+                    self._db, task_id, wanted, if_version, self._now(), note=noted
+                )
             now = self._now()
             step = _changed(row, wanted, now)
             if step is not None and step.unfinished:
@@ -52,7 +58,7 @@ class Rescheduling:
                 continue
             place = None if step is None else _place(row, step, wanted.schedule)
             at = Decided(row.version, row.status, place)
-            done = await tasks.patch(self._db, task_id, wanted, if_version, now, at)
+            done = await tasks.patch(self._db, task_id, wanted, if_version, now, at, noted)
             if done is None or done.changed or not _is_allowed(row, wanted):
                 return done
         raise unavailable("the task changes all the time")
@@ -80,10 +86,10 @@ class Rescheduling:
         if not row.paused:
             return True
         if row.status == "running":
-            return await stored.pause(self._db, row.id, now, paused=False)
+            return await stored.pause(self._db, row.id, now, paused=False, note=note("resume"))
         step = None if row.schedule is None else occurrences.resumed(_course(row), now)
         place = courses.stay(row) if step is None else _place(row, step)
-        return await self._move(row, place, now, resume=True)
+        return await self._move(row, place, now, note("resume"), resume=True)
 
     async def _run_now(self, row: CourseRow, now: datetime) -> bool:
         if row.status == "running":
@@ -93,19 +99,20 @@ class Rescheduling:
         if row.schedule is None:
             if row.next_run_at <= now:
                 return True
-            done = await tasks.patch(self._db, row.id, Change(due=now), row.version, now)
+            wanted, noted = Change(due=now), note("run-now")
+            done = await tasks.patch(self._db, row.id, wanted, row.version, now, note=noted)
             if done is None or not done.changed:
                 return False
             await wakes.wake(self._context, [done.waiting])
             return True
         step = occurrences.run_now(_course(row), now)
-        return step is None or await self._move(row, _place(row, step), now)
+        return step is None or await self._move(row, _place(row, step), now, note("run-now"))
 
     async def _move(
-        self, row: CourseRow, place: Place, now: datetime, *, resume: bool = False
+        self, row: CourseRow, place: Place, now: datetime, noted: Note, *, resume: bool = False
     ) -> bool:
         move = Move(row.id, row.version, place)
-        moved = await stored.advance_one(self._db, move, now, resume=resume)
+        moved = await stored.advance_one(self._db, move, now, resume=resume, note=noted)
         if moved is not None and moved.due is not None:
             await wakes.wake(self._context, [Waiting(moved.due, moved.slot_owner)])
         return moved is not None

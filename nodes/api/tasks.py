@@ -7,12 +7,13 @@ from uuid import UUID
 
 import msgspec
 from aiohttp import web
+from msgspec import UNSET
 
 from duly.actors import wakes
 from duly.actors.context import Context
 from duly.actors.patience import Patience
 from duly.nodes.api import answers, bodies, queries, views
-from duly.nodes.api.access import caller
+from duly.nodes.api.access import caller, note
 from duly.nodes.api.changes import change
 from duly.nodes.api.problems import Problem, conflict, not_found
 from duly.nodes.api.rescheduling import Refused, Rescheduling
@@ -100,11 +101,15 @@ class TaskHandlers:
         task_id, if_version = queries.task_id(request), queries.if_match(request)
         raw = await bodies.read(request, self._payload_limit + bodies.ENVELOPE_BYTES)
         now_us = self._context.clock.now_us()
-        wanted = change(bodies.decode(_patch, raw), now_us, self._payload_limit)
+        body = bodies.decode(_patch, raw)
+        wanted = change(body, now_us, self._payload_limit)
+        named = [name for name, value in msgspec.structs.asdict(body).items() if value is not UNSET]
+        noted = note("change", {"fields": named})
         if wanted.schedule is None and wanted.overrun is None:
-            done = await tasks.patch(self._db, task_id, wanted, if_version, from_us(now_us))
+            now = from_us(now_us)
+            done = await tasks.patch(self._db, task_id, wanted, if_version, now, note=noted)
         else:
-            done = await self._rescheduling.patch(task_id, wanted, if_version)
+            done = await self._rescheduling.patch(task_id, wanted, if_version, noted)
         if done is not None and done.changed:
             if done.row.status == "pending" and not done.row.paused:
                 await wakes.wake(self._context, [done.waiting])
@@ -118,7 +123,7 @@ class TaskHandlers:
     async def cancel(self, request: web.Request) -> web.Response:
         """Cancel a pending or running task."""
         task_id = queries.task_id(request)
-        done = await tasks.cancel(self._db, task_id, self._now())
+        done = await tasks.cancel(self._db, task_id, self._now(), note("cancel"))
         if done is None:
             raise _refusal("only an unfinished task can be cancelled", await self._find(task_id))
         # Pending again after an attempt, that attempt's entry may not be cleaned up yet, or a worker
@@ -143,7 +148,7 @@ class TaskHandlers:
     async def retry(self, request: web.Request) -> web.Response:
         """Make a failed task due now."""
         task_id = queries.task_id(request)
-        done = await tasks.retry(self._db, task_id, self._now())
+        done = await tasks.retry(self._db, task_id, self._now(), note("retry"))
         if done is None:
             raise _refusal("only a failed task can be retried", await self._find(task_id))
         await wakes.wake(self._context, [done.waiting])
@@ -152,7 +157,7 @@ class TaskHandlers:
     async def pause(self, request: web.Request) -> web.Response:
         """No more claims of a task until it is resumed."""
         task_id = queries.task_id(request)
-        await courses.pause(self._db, task_id, self._now(), paused=True)
+        await courses.pause(self._db, task_id, self._now(), paused=True, note=note("pause"))
         row = await self._find(task_id)
         if row.finished_at is not None:
             raise _refusal("only an unfinished task can be paused", row)

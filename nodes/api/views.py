@@ -5,7 +5,8 @@ from datetime import datetime
 import msgspec
 from msgspec import UNSET, Raw
 
-from duly.nodes.api.wire import NULL, RunView, TaskView
+from duly.nodes.api.wire import NULL, AuditEntry, RunView, TaskView
+from duly.storage.audit import Noted
 from duly.storage.tasks import NewTask, RunRow, TaskRow
 from duly.wheel.backoff import Backoff
 
@@ -75,6 +76,11 @@ def run(row: RunRow, *, payloads: bool = True) -> RunView:
         result=_raw(row.result if payloads else None),
         hidden=UNSET if payloads else ["result"],
     )
+
+
+def noted(row: Noted) -> AuditEntry:
+    """A change in the audit log."""
+    return AuditEntry(row.at, row.who, row.role, row.action, row.task_id, _raw(row.details))
 
 
 def _raw(text: str | None) -> Raw:

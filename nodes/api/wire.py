@@ -179,6 +179,24 @@ class RunPage(msgspec.Struct):
     next_cursor: str | None
 
 
+class AuditEntry(msgspec.Struct):
+    """A change that somebody made. `who`: the name of the token, null on a node without tokens."""
+
+    at: datetime
+    who: str | None
+    role: str
+    action: str
+    task_id: UUID
+    details: Raw
+
+
+class AuditPage(msgspec.Struct):
+    """A page of changes, newest first."""
+
+    items: list[AuditEntry]
+    next_cursor: str | None
+
+
 class StartBody(msgspec.Struct, forbid_unknown_fields=True):
     """A worker asks for the one start of a token; the same `start_id` may ask again."""
 

@@ -1,0 +1,34 @@
+"""Who changed what."""
+
+from aiohttp import web
+
+from duly.actors.context import Context
+from duly.nodes.api import answers, queries
+from duly.nodes.api.views import noted
+from duly.nodes.api.wire import AuditPage
+from duly.storage import audit
+
+
+class AuditHandlers:
+    """GET /v1/audit."""
+
+    def __init__(self, context: Context) -> None:
+        self._db = context.api_db
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes of this part."""
+        return [web.get("/v1/audit", self.list, allow_head=False)]
+
+    async def list(self, request: web.Request) -> web.Response:
+        """A page of changes, newest first."""
+        names = ("who", "action", "task_id", "before", "since", "limit", "cursor")
+        queries.known_only(request, names)
+        limit = queries.limit(request)
+        rows = await audit.notes(
+            self._db, queries.audit_filter(request), queries.audit_cursor(request), limit + 1
+        )
+        more = None
+        if len(rows) > limit:
+            last = rows[limit - 1]
+            more = queries.encode_cursor(last.id, last.at.isoformat())
+        return answers.body(AuditPage([noted(row) for row in rows[:limit]], more))
