@@ -7,9 +7,7 @@ async def test_a_running_node_is_alive_and_ready(node: RunningNode) -> None:
     async with node.http.get("/healthz") as answer:
         assert answer.status == 200
         assert await answer.json() == {"ok": True}
-    async with node.http.get("/readyz") as answer:
-        assert answer.status == 200
-        body = await answer.json()
+    body = (await node.ready()).body
     assert body["ready"] is True
     assert body["node"] == node.context.node_id
     assert {name for name, part in body["parts"].items() if part["ok"]} == {

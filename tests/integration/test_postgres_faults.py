@@ -118,11 +118,7 @@ async def test_c38_a_failover_under_load_loses_nothing_that_was_accepted(
 
     await wait_for(all_claimed, 60, "what was accepted is fired")
     await all_published(pair.primary.url, redis_url)
-
-    async def ready() -> bool:
-        return (await node.call("GET", "/readyz")).status == 200
-
-    await wait_for(ready, 60, "the node is ready again")
+    await node.ready()
 
 
 async def test_c38_a_primary_that_was_set_to_read_only_is_seen_without_losing_a_connection(
@@ -184,11 +180,7 @@ async def test_a_commit_that_waits_for_the_standby_is_not_answered_with_success(
 
     await wait_for(accepted, 60, "submissions are accepted again")
     assert len(await look(pair.primary.url, "select from tasks")) == 2
-
-    async def ready() -> bool:
-        return (await node.call("GET", "/readyz")).status == 200
-
-    await wait_for(ready, 60, "the node is ready again")
+    await node.ready()
 
 
 async def lose_an_answer(proxy: CuttingProxy) -> None:

@@ -41,7 +41,7 @@ async def test_10_000_tasks_that_fall_due_while_redis_is_down(
             in_memory = node.context.vitals.wheel_entries + node.context.vitals.ready_entries
             server.start()
             taken = await drain(node, server.url)
-            assert in_memory <= TASKS
+            assert in_memory <= TASKS + 200  # two counts, and some are on their way in between
             assert await node.count("runs where outcome = 'completed'") == TASKS
     finally:
         server.stop()

@@ -82,6 +82,15 @@ class RunningNode:
             is_json = answer.content_type.endswith("json")
             return Answer(answer.status, json.loads(text) if is_json else text, answer.headers)
 
+    async def ready(self, headers: Mapping[str, str] | None = None) -> Answer:
+        """What `/readyz` answers once it is content: on a busy machine a call may fail in between."""
+
+        async def look() -> Answer | None:
+            answer = await self.call("GET", "/readyz", None, headers)
+            return answer if answer.status == 200 else None
+
+        return await wait_for(look, _READY_S, "the node is ready")
+
     async def running_task(self, task_type: str = "t", **options: Any) -> Task:
         """A task that has been claimed; there is no worker, unless the test started one."""
         task_id = (await self.client.submit(task_type, **options)).id
