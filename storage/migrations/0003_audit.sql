@@ -13,4 +13,6 @@ create table audit (
     primary key (at, id)
 ) partition by range (at);
 create index audit_task on audit (task_id, at, id);
+create index audit_who on audit (who, at, id);
+create index audit_action on audit (action, at, id);
 create table audit_rest partition of audit default;
