@@ -213,6 +213,7 @@ async def settle(db: Database, decisions: Sequence[Settlement], now: datetime) -
         [place.skip_until for place in places],
         [place.skip_reason for place in places],
         [place.zone_data for place in places],
+        [d.attempt.done_until for d in decisions],
         *skipped_columns([(d.ended.id, p) for d, p in zip(decisions, places, strict=True)]),
         now,
     )

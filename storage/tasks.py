@@ -147,11 +147,17 @@ class Change(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """At which version and status it was decided where a schedule leads; `place` None: where it is."""
+    """Where a schedule leads, and as what the task was seen when that was decided.
+
+    `place` None: it stays where it is. `recount` is added to the runs that `max_runs` counts.
+    """
 
     version: int
     status: str
+    schedule: str | None
+    done_until: datetime | None
     place: Place | None
+    recount: int = 0
 
 
 class Waiting(NamedTuple):
@@ -322,12 +328,13 @@ async def patch(
 
     With `decided` only if the task still is as it was then.
     """
-    at = (None, None) if decided is None else decided[:2]
+    version, status, schedule, done_until = (None,) * 4 if decided is None else decided[:4]
     to = (decided.place if decided is not None else None) or Place(None, None)
     return await _change(
-        db, task_id, now, note, "patch", if_version, *change, *at,
+        db, task_id, now, note, "patch", if_version, *change, version, status,
         to.occurrence, to.next_run_at, to.following, to.done_until, to.zone_data,
         [one[0] for one in to.skipped], [one[1] for one in to.skipped],
+        schedule, done_until, 0 if decided is None else decided.recount,
     )  # fmt: skip
 
 

@@ -84,6 +84,11 @@ def counts(course: Course) -> bool:
     return course.plan.is_on_grid(course.occurrence)
 
 
+def recounted(course: Course, plan: Plan) -> int:
+    """What `runs_done` needs, so that the present occurrence counts under `plan` as it did before."""
+    return counts(course) - plan.is_on_grid(course.occurrence)
+
+
 def ended(course: Course, now: datetime, limit: int = SKIPS_MAX) -> Step:
     """After the present occurrence has run to its end.
 
@@ -156,15 +161,21 @@ def resumed(course: Course, now: datetime, limit: int = SKIPS_MAX) -> Step | Non
 
 def replaced(
     course: Course, plan: Plan, overrun: str, now: datetime, limit: int = SKIPS_MAX
-) -> Step | None:
+) -> Step:
     """Under another schedule, which goes on with its first occurrence after now.
 
-    What the old one still owed is skipped; an unfinished step stays under the old schedule, and the
-    replacement has to be decided again. None: what has begun goes on, and the new one follows.
+    What the old one still owed is skipped, except that what has begun goes on, and the new one
+    follows. An unfinished step stays under the old schedule, and the replacement has to be decided
+    again.
     """
     is_extra = course.occurrence <= now and not counts(course)
     if course.begun or (is_extra and course.skip_until is None):
-        return None
+        owed = course.plan.between(course.done, now, limit + 1)
+        over = max(now, course.done) if len(owed) <= limit else owed[limit - 1]
+        return Step(
+            course.occurrence, course.next_run_at, done_until=over,
+            skipped=_skips(owed[:limit], "replaced"), unfinished=len(owed) > limit,
+        )  # fmt: skip
     over = now
     skipped: tuple[Skip, ...] = ()
     if course.occurrence <= now or (course.next_run_at is not None and course.next_run_at <= now):

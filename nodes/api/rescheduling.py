@@ -52,16 +52,26 @@ class Rescheduling:
             now = self._now()
             step = _changed(row, wanted, now)
             if step is not None and step.unfinished:
-                move = Move(task_id, row.version, _place(row, step))
-                if await stored.advance_one(self._db, move, now) and if_version is not None:
+                if await self._skip(row, _place(row, step), now) and if_version is not None:
                     if_version += 1
                 continue
-            place = None if step is None else _place(row, step, wanted.schedule)
-            at = Decided(row.version, row.status, place)
+            place, recount = None, 0
+            if step is not None:
+                place = _place(row, step, wanted.schedule)
+                recount = _recount(row, step, wanted.schedule)
+            at = _as_seen(row)._replace(place=place, recount=recount)
             done = await tasks.patch(self._db, task_id, wanted, if_version, now, at, noted)
             if done is None or done.changed or not _is_allowed(row, wanted):
                 return done
         raise unavailable("the task changes all the time")
+
+    async def _skip(self, row: CourseRow, place: Place, now: datetime) -> bool:
+        """Skip some, before the schedule is replaced; answers whether the task has another version."""
+        if row.status == "running":  # its version is the token of its attempt
+            at = _as_seen(row)._replace(place=place)
+            await tasks.patch(self._db, row.id, Change(may_run=True), None, now, at)
+            return False
+        return await stored.advance_one(self._db, Move(row.id, row.version, place), now) is not None
 
     async def resume(self, task_id: UUID) -> None:
         """End a pause. Raises `Refused` for a finished task."""
@@ -134,17 +144,28 @@ def _changed(row: CourseRow, wanted: Change, now: datetime) -> Step | None:
         return occurrences.requeued(course, overrun) if is_moved else None
     plan = load(wanted.schedule, row.created_at)
     running = row.status == "running"
-    if plan.max_runs is not None and row.runs_done + running >= plan.max_runs:
-        said = f"the task has run {row.runs_done + running} times already"
+    runs = row.runs_done + (running and occurrences.counts(course))
+    if plan.max_runs is not None and runs >= plan.max_runs:
+        said = f"the task has run {runs} times already"
         raise invalid(FieldError("schedule.max_runs", said))
     if plan.after(max(now, course.done if running else now)) is None:
         raise invalid(FieldError("schedule", "does not fire any more"))
-    if running:
-        return None
+    course = course._replace(begun=course.begun or running)
     step = occurrences.replaced(course, plan, overrun, now)
-    if step is not None and step.occurrence is None:
+    if step.occurrence is None:
         raise invalid(FieldError("schedule", "does not fire any more"))
     return step
+
+
+def _as_seen(row: CourseRow) -> Decided:
+    return Decided(row.version, row.status, row.schedule, row.done_until, None)
+
+
+def _recount(row: CourseRow, step: Step, schedule: str | None) -> int:
+    """For an occurrence that goes on under another schedule."""
+    if schedule is None or step.occurrence != row.occurrence:
+        return 0
+    return occurrences.recounted(_course(row), load(schedule, row.created_at))
 
 
 def _same(one: str, other: str) -> bool:

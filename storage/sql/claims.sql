@@ -130,16 +130,16 @@ with settled as (
                          $6::text[], $7::timestamptz[], $8::timestamptz[], $9::jsonb[], $10::jsonb[],
                          $11::text[], $12::timestamptz[], $13::int[], $14::jsonb[], $15::text[],
                          $16::boolean[], $17::timestamptz[], $18::timestamptz[], $19::timestamptz[],
-                         $20::timestamptz[], $21::text[], $22::text[])
+                         $20::timestamptz[], $21::text[], $22::text[], $23::timestamptz[])
         as r (id, token, outcome, again_at, counts, by, began, ended, error, result, status, occurrence,
               attempt, schedule, overrun, ran, next, following, done_until, skip_until, skip_reason,
-              zone_data)
+              zone_data, was_done_until)
 ), again as (
     update tasks t set
         status = 'pending', next_run_at = r.again_at,
         retry_count = case when r.next is null then t.retry_count + r.counts::int else 0 end,
         owner = null, claimed_at = null, started_at = null, start_id = null, worker = null,
-        updated_at = $26,
+        updated_at = $27,
         error = case when r.outcome is distinct from 'completed' then coalesce(r.error, t.error) end,
         begun = r.next is null, occurrence = coalesce(r.next, t.occurrence),
         runs_done = t.runs_done + r.ran::int, following = r.following,
@@ -149,12 +149,14 @@ with settled as (
     where t.id = r.id and t.version = r.token and r.again_at is not null
       and case when t.status = 'running' then true end
       and t.schedule is not distinct from r.schedule and t.overrun = r.overrun
+      and t.done_until is not distinct from r.was_done_until
     returning t.id, t.version, t.slot, t.next_run_at, t.priority, t.queue
 ), gone as (
     delete from tasks t using settled r
     where t.id = r.id and t.version = r.token and r.again_at is null
       and case when t.status = 'running' then true end
       and t.schedule is not distinct from r.schedule and t.overrun = r.overrun
+      and t.done_until is not distinct from r.was_done_until
     returning t.*, r.by, r.began, r.status as last_status, r.result as last_result,
               r.error as last_error
 ), moved as (
@@ -163,8 +165,8 @@ with settled as (
         overrun, misfire_grace, on_lost, priority, idempotency_key, tags, started_at, finished_at,
         worker, result, error)
     select id, type, queue, payload, last_status, slot, owner, version, retry_count,
-        max_retries, interval, created_at, $26, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, began, $26, by,
+        max_retries, interval, created_at, $27, occurrence, paused, backoff, timeout, schedule,
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, began, $27, by,
         last_result, last_error
     from gone
 ), ended as (
@@ -172,16 +174,16 @@ with settled as (
 ), attempt as (
     insert into runs (task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at,
                       recorded_at, error, result)
-    select e.id, e.version, r.occurrence, r.attempt, r.outcome, r.by, r.began, r.ended, $26, r.error,
+    select e.id, e.version, r.occurrence, r.attempt, r.outcome, r.by, r.began, r.ended, $27, r.error,
            r.result
     from ended e join settled r on r.id = e.id and r.token = e.version
     where r.outcome is not null
 ), skipped as (
     -- A microsecond apart: so they have an order, and are not the same run.
     insert into runs (task_id, token, occurrence, attempt, outcome, recorded_at, error)
-    select e.id, e.version, s.occurrence, 1, 'skipped', $26 + s.place * interval '1 microsecond', s.error
+    select e.id, e.version, s.occurrence, 1, 'skipped', $27 + s.place * interval '1 microsecond', s.error
     from ended e
-    join unnest($23::uuid[], $24::timestamptz[], $25::jsonb[])
+    join unnest($24::uuid[], $25::timestamptz[], $26::jsonb[])
         with ordinality as s (id, occurrence, error, place) on s.id = e.id
 )
 select e.id, a.version, a.slot, a.next_run_at, a.priority, a.queue, s.owner as slot_owner

@@ -143,7 +143,8 @@ from moved m cross join gone g;
 -- Change a pending task; a null flag leaves its field alone. Answers the task as it is after it, or,
 -- unchanged, as it was when that was decided. A new time is a new occurrence, except of a task that
 -- has begun, where what it did under the old one must not be done twice, and of a periodic one.
--- $17 names the version and status at which it was decided where the schedule leads from now on; then
+-- $17 names the version at which it was decided where the schedule leads from now on (with the status,
+-- and since a running task keeps its version, with what else a change may move); then
 -- $19 is the occurrence that waits, and what was skipped is recorded. Of a periodic task that runs,
 -- what concerns only its later occurrences ($16) may be changed; its version, the token, stays.
 with found as materialized (
@@ -165,7 +166,7 @@ with found as materialized (
         overrun = coalesce($15, t.overrun),
         following = case when $4 is not null and t.skip_until is null then null
                          when $19 is not null then $21 else t.following end,
-        done_until = coalesce($22, t.done_until),
+        done_until = coalesce($22, t.done_until), runs_done = t.runs_done + $28,
         skip_until = case when $19 is null then t.skip_until end,
         skip_reason = case when $19 is null then t.skip_reason end,
         zone_data = case when $19 is null then t.zone_data else $23::text end,
@@ -173,7 +174,10 @@ with found as materialized (
     from found f
     where t.id = f.id and ($3::bigint is null or f.version = $3)
       and (f.status = 'pending' or (f.status = 'running' and f.schedule is not null and $16::boolean))
-      and ($17::bigint is null or (f.version = $17 and f.status = $18::text))
+      and ($17::bigint is null
+           or (f.version = $17 and f.status = $18::text
+               and f.schedule is not distinct from $26::jsonb
+               and f.done_until is not distinct from $27::timestamptz))
     returning t.*
 ), skipped as (
     insert into runs (task_id, token, occurrence, attempt, outcome, recorded_at, error)

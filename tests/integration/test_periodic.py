@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hand_worker import HandWorker
@@ -357,6 +358,46 @@ async def test_a_schedule_may_change_while_it_runs(node: RunningNode, redis_url:
     assert (row.status, row.overrun, row.misfire_grace) == ("pending", "queue", 5)
     first = when(task["created_at"]) + timedelta(hours=1)
     assert row.next_run_at == first + timedelta(hours=1)
+
+
+async def test_what_came_due_before_a_change_in_mid_run_is_recorded_and_the_run_counts(
+    node: RunningNode, redis_url: str
+) -> None:
+    task = await new(node, {"every": 1}, overrun="queue")
+    one = f"/v1/tasks/{task['id']}"
+    async with HandWorker(redis_url) as worker:
+        await worker.live()
+        taken = await worker.take()
+        third = when(task["created_at"]) + timedelta(seconds=3)
+
+        async def has_come() -> bool:
+            return datetime.now(UTC) > third
+
+        await wait_for(has_come, 60, "two more came due")
+        for schedule in ({"every": 7}, {"every": 3600, "max_runs": 2}):
+            assert (await node.call("PATCH", one, {"schedule": schedule})).status == 200
+        changed_at = datetime.now(UTC)
+        await worker.report(taken)
+        await worker.nothing_left()
+
+    async def recorded() -> bool:
+        return any(run.outcome == "completed" for run in await runs(node, task["id"]))
+
+    await wait_for(recorded, 60, "the run is recorded")
+    done = await runs(node, task["id"])
+    replaced = [r for r in done if r.outcome == "skipped"]
+    assert {r.error["type"] for r in replaced if r.error} == {"replaced"}
+    first = when(task["created_at"]) + timedelta(seconds=1)
+    assert sorted(r.occurrence - first for r in done if r.occurrence)[:3] == [
+        timedelta(seconds=n) for n in range(3)
+    ]
+    [ran] = await query(
+        node.context.db, "select runs_done from tasks where id = $1", UUID(task["id"])
+    )
+    assert ran["runs_done"] == 1
+    next_run = (await node.client.get(task["id"])).next_run_at
+    assert next_run is not None
+    assert next_run > changed_at
 
 
 async def test_c15_many_registrations_make_one_schedule(node: RunningNode) -> None:

@@ -170,8 +170,27 @@ class TestPauseAndRunNow:
             (T0 + s(n), "replaced") for n in (60, 120, 180)
         ]
         assert (step.occurrence, step.unfinished) == (T0 + s(3600), False)
-        begun = course(MINUTELY, 1, begun=True, following=None)
-        assert occurrences.replaced(begun, hourly, "skip", T0 + s(190)) is None
+
+    def test_under_another_schedule_what_has_begun_goes_on(self) -> None:
+        hourly = plan(every=3600)
+        for done in (None, T0 + s(30)):
+            begun = course(MINUTELY, 1, begun=True, following=None, done_until=done)
+            step = occurrences.replaced(begun, hourly, "skip", T0 + s(190))
+            assert (step.occurrence, step.due) == (begun.occurrence, begun.next_run_at)
+            assert [(one.occurrence, one.reason) for one in step.skipped] == [
+                (T0 + s(120), "replaced"), (T0 + s(180), "replaced")
+            ]  # fmt: skip
+            assert (step.done_until, step.unfinished) == (T0 + s(190), False)
+            bite = occurrences.replaced(begun, hourly, "skip", T0 + s(190), limit=1)
+            assert (bite.done_until, bite.unfinished) == (T0 + s(120), True)
+            later = begun._replace(plan=plan(every=7), done_until=step.done_until)
+            assert occurrences.ended(later, T0 + s(191)).occurrence == T0 + s(196)
+
+    def test_it_counts_under_another_schedule_as_it_did_before(self) -> None:
+        minute, other, both = MINUTELY, plan(every=50), plan(every=20)
+        for old, new, change in ((minute, other, 1), (other, minute, 1), (minute, both, 0)):
+            assert occurrences.recounted(course(old, 1), new) == change
+        assert occurrences.recounted(course(minute, 1)._replace(plan=other), minute) == -1
 
     def test_jitter_decides_when_it_is_due_and_not_which_it_is(self) -> None:
         jittery = plan(every=60, jitter=50)

@@ -128,7 +128,9 @@ class Draws:
             [row["overrun"] if row and rng.random() < 0.9 else "skip" for row in rows],
             [rng.random() < 0.5 for _ in ids], *(self._maybe_times(some) for _ in range(4)),
             [rng.choice((None, "overrun")) for _ in ids],
-            [rng.choice((None, "2026b")) for _ in ids], *self._skips(ids), self.now,
+            [rng.choice((None, "2026b")) for _ in ids],
+            [row["done_until"] if row and rng.random() < 0.9 else None for row in rows],
+            *self._skips(ids), self.now,
         )  # fmt: skip
 
     def _maybe_times(self, some: int) -> list[datetime | None]:
@@ -215,7 +217,10 @@ class Draws:
         at = rng.choice(((None, None), (self._version(task_id), status)))
         times = (self._time(), self._time(), *self._maybe_times(2), rng.choice((None, "2026b")))
         _, skipped_at, skipped_why = self._skips([task_id])
-        return *at, *rng.choice(((None,) * 5, times)), skipped_at, skipped_why
+        seen = (row["schedule"], row["done_until"]) if row and rng.random() < 0.8 else (None, None)
+        recount = rng.choice((0, 0, 1, -1))
+        to = rng.choice(((None,) * 5, times))
+        return *at, *to, skipped_at, skipped_why, *seen, recount
 
     def _runs(self) -> tuple[Any, ...]:
         return self._rng.choice(self._ids[-12:]), None, None, 100

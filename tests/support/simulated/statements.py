@@ -168,7 +168,7 @@ def attempts(store: Store, ids: list[UUID], tokens: list[int]) -> list[Row]:
 SETTLED = (
     "id", "token", "outcome", "again_at", "counts", "by", "began", "ended", "error", "result",
     "status", "occurrence", "attempt", "schedule", "overrun", "ran", "next", "following",
-    "done_until", "skip_until", "skip_reason", "zone_data",
+    "done_until", "skip_until", "skip_reason", "zone_data", "was_done_until",
 )  # fmt: skip
 
 
@@ -182,7 +182,9 @@ def settle(store: Store, *args: Any) -> list[Row]:
         found += [
             settle_row(store, row, said, skipped, now)
             for row in running_rows(store, [said["id"]], [said["token"]])
-            if row["schedule"] == said["schedule"] and row["overrun"] == said["overrun"]
+            if row["schedule"] == said["schedule"]
+            and row["overrun"] == said["overrun"]
+            and row["done_until"] == said["was_done_until"]
         ]
     return found
 

@@ -144,14 +144,17 @@ def patch(
     priority: Any, max_retries: Any, backoff: Any, timeout: Any, tags: Any, set_grace: bool,
     grace: Any, schedule: Any, interval: Any, overrun: Any, may_run: bool, at_version: Any,
     at_status: Any, next_one: Any, next_run_at: Any, following: Any, done_until: Any,
-    zone_data: Any, skipped_at: list[Any], skipped_why: list[Any],
+    zone_data: Any, skipped_at: list[Any], skipped_why: list[Any], seen_schedule: Any,
+    seen_done_until: Any, recount: int,
 ) -> list[Row]:  # fmt: skip
     row = store.tasks.get(task_id)
     if row is None:
         return []
     owner = {"slot_owner": store.slots[row["slot"]]["owner"]}
     open_to = row["status"] == "pending" or (row["schedule"] is not None and may_run)
-    as_read = at_version is None or (row["version"], row["status"]) == (at_version, at_status)
+    seen = (at_version, at_status, seen_schedule, seen_done_until)
+    now_is = tuple(row[name] for name in ("version", "status", "schedule", "done_until"))
+    as_read = at_version is None or now_is == seen
     if not open_to or not as_read or (if_version is not None and row["version"] != if_version):
         return [pick(row, _TASK) | {"was_changed": False} | owner]
     given = {
@@ -174,6 +177,7 @@ def patch(
         changed["following"] = None
     if schedule is not None:
         changed["interval"] = interval
+    changed["runs_done"] = row["runs_done"] + recount
     if set_grace:
         changed["misfire_grace"] = grace
     version = row["version"] + (row["status"] == "pending")
