@@ -27,6 +27,7 @@ async def test_malformed_http_is_answered_400(node: RunningNode) -> None:
     for request in (
         b"GARBAGE\r\n\r\n",
         b"GET /v1/tasks?type=%s HTTP/1.1\r\nHost: x\r\n\r\n" % (b"a" * 20_000),
+        b"GET /v1/tasks HTTP/1.1\r\nHost: x\r\nX-Long: %s\r\n\r\n" % (b"a" * 20_000),
         head + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n{}",
         head + b"Content-Length: -1\r\n\r\n{}",
         head + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
