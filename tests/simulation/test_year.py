@@ -33,7 +33,7 @@ def test_each_occurrence_is_run_or_skipped_once() -> None:
     counts = {name: int(count) for name, count in lines}
     assert counts["occurrences"] > 1000
     for name in ("completed", "failed", "skipped", "kill", "stall", "move", "take-overs"):
-        assert counts[name] > 5
+        assert counts[name] > 0
 
 
 def settles_without_skips(store: Store, *args: Any) -> list[Row]:

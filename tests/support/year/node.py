@@ -29,7 +29,7 @@ _BATCH = 200
 _LOOK_S = 3600.0
 _SOON_S = 11.0  # after a take-over: what was claimed and not handed out shows then
 _GRACE_US = 10_000_000
-_AGAIN_S = 10.0
+_AGAIN_S = 30.0
 _WAIT_MAX_S = 600.0  # a timer that is cancelled stays in memory for as long
 _FIRST = Cursor(datetime(1970, 1, 1, tzinfo=UTC), UUID(int=0))
 _EVER = datetime(2999, 1, 1, tzinfo=UTC)
@@ -96,7 +96,7 @@ class Node:
                 self._add(await self._waiting(taken.epochs, _EVER))
         except StoreUnavailableError:
             pass  # whoever looks after the slots finds that nobody has them
-        self._loop.call_later(_SOON_S, self._look_now.set)
+        self._loop.call_later(_AGAIN_S, self._look_now.set)
 
     def let_go(self, slot: int) -> None:
         """Another one has it."""
@@ -189,7 +189,7 @@ class Node:
             try:
                 await self._sweep()
             except StoreUnavailableError:
-                self._loop.call_later(_SOON_S, self._look_now.set)
+                self._loop.call_later(_AGAIN_S, self._look_now.set)
 
     async def _sweep(self) -> None:
         now_us = self._world.now_us()

@@ -70,9 +70,9 @@ def draw(rng: random.Random, count: int, start: datetime, end: datetime) -> list
 
 def _schedule(rng: random.Random, share: float) -> dict[str, Any]:
     """Few run often, most run once a day or more rarely."""
-    if share < 0.15:
-        return {"every": rng.choice(EVERY_S if share > 0.004 else EVERY_OFTEN_S)}
-    kinds = ((0.153, OFTEN), (0.165, HOURLY), (0.22, SEVERAL), (0.7, DAILY), (1.0, RARE))
+    if share < 0.12:
+        return {"every": rng.choice(EVERY_S if share > 0.001 else EVERY_OFTEN_S)}
+    kinds = ((0.121, OFTEN), (0.123, HOURLY), (0.145, SEVERAL), (0.3, DAILY), (1.0, RARE))
     pool = next(pool for limit, pool in kinds if share < limit)
     schedule: dict[str, Any] = {"cron": rng.choice(pool), "timezone": rng.choice(ZONES)}
     if schedule["cron"] in ("30 2 * * *", "30 1 * * *") and rng.random() < 0.5:

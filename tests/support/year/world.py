@@ -40,6 +40,7 @@ _NODES = 3
 _LATENCY_S = 0.002
 _TAKE_OVER_S = 5.0
 _LOOK_AFTER_S = 300.0
+_AGAIN_S = 30.0
 _HOUR = 3600.0
 _TROUBLE_EVERY_S = 3 * _HOUR
 _CLIENT_EVERY_S = _HOUR
@@ -200,7 +201,7 @@ class Year:
                 await asyncio.wait([recording])
                 if not recording.cancelled() and recording.result():
                     return
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(_AGAIN_S)
 
     # Clients
 
@@ -258,7 +259,7 @@ class Year:
                 await asyncio.wait([asking])
                 if not asking.cancelled() and asking.result():
                     return
-            await asyncio.sleep(5.0)
+            await asyncio.sleep(_AGAIN_S)
 
     # Troubles
 
@@ -334,8 +335,9 @@ class Year:
         troubles.cancel()
         self._heal()
         until_us = us(self._end + _TAIL) - round(_HOUR * 1e6)
-        while self.judge.owed(self._end) and self.now_us() < until_us:  # noqa: ASYNC110
+        while self.judge.owed(self._end) and self.now_us() < until_us:
             await asyncio.sleep(_HOUR)
+            self._resume_all()  # also what a client has paused at the last moment
         self.judge.check_end(self._end)
         for task in (caring, *self._tasks):
             task.cancel()
@@ -357,6 +359,9 @@ class Year:
         self.postgres.recover()
         while len(self._alive()) < _NODES:
             self._add_node()
+        self._resume_all()
+
+    def _resume_all(self) -> None:
         for task_id, row in self.store.tasks.items():
             if row["paused"]:
                 self._spawn(self._resume(task_id))
