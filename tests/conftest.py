@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 from databases import Databases, run_aside
+from hypothesis import HealthCheck, settings
 from postgres_pair import PostgresPair
 from processes import Processes
 from servers import (
@@ -25,6 +26,14 @@ from servers import (
 )
 
 from duly.nodes.embedded import EmbeddedServers
+
+# Property tests have no deadline: on a busy machine time says nothing about the code. They try the same
+# examples in each run; `pytest --hypothesis-profile=random` looks for others.
+settings.register_profile(
+    "random", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.register_profile("same", settings.get_profile("random"), derandomize=True)
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")
