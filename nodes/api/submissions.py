@@ -145,11 +145,11 @@ def new_task(
         overrun=body.overrun,
     )
     schedule = None if body.schedule is None else checker.schedule(body.schedule, now_us)
-    return new if schedule is None else _periodic(new, schedule.text(), due)
+    return new if schedule is None else periodic(new, schedule.text(), due)
 
 
-def _periodic(new: NewTask, schedule: str, due: datetime | None) -> NewTask:
-    """With its first occurrence, which runs at `due` if that is given."""
+def periodic(new: NewTask, schedule: str, due: datetime | None) -> NewTask:
+    """A task with a schedule (JSON text) and its first occurrence, at `due` if that is given."""
     plan = schedules.load(schedule, new.created_at)
     first = courses.place(plan, occurrences.first(new.id, plan, new.overrun))
     assert first.occurrence is not None

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -17,7 +17,7 @@ from duly.storage import tasks
 from duly.storage.claims import Claimed
 from duly.storage.streams import Streams
 from duly.storage.tasks import Submitted
-from simulated import statements, task_statements
+from simulated import course_statements, statements, task_statements
 from simulated.store import Row, Store
 from simulated.world import Verdict, World, simulate
 
@@ -110,6 +110,23 @@ def _settle_back(store: Store, *args: Any) -> list[Row]:
         if answer["version"] is not None:
             store.put({**store.tasks[answer["id"]], "version": 0})
     return answers
+
+
+def _settle_from_now(store: Store, *args: Any) -> list[Row]:
+    columns, now = list(args), args[-1]
+    at = statements.SETTLED.index("next")
+    columns[at] = [one and one + (now - one) % timedelta(milliseconds=7) for one in args[at]]
+    return statements.settle(store, *columns)
+
+
+def _settle_without_skips(store: Store, *args: Any) -> list[Row]:
+    *columns, _ids, _occurrences, _errors, now = args
+    return statements.settle(store, *columns, [], [], [], now)
+
+
+def _advance_without_skips(store: Store, *args: Any) -> list[Row]:
+    *columns, _ids, _occurrences, _errors, resume, now = args
+    return course_statements.advance(store, *columns, [], [], [], resume, now)
 
 
 def _cancel_in_word_only(store: Store, task_id: Any, now: datetime) -> list[Row]:
@@ -210,6 +227,11 @@ BUGS = {
     "a task is published before its claim": _bug(method=(Firing, "_claim", _publish_first)),
     "a failure is recorded whatever its token": _bug(
         "redis_noise", "hang", attempts=_attempts_any_token, settle=_settle_any_token
+    ),
+    "the next occurrence follows from when the last one ended": _bug(settle=_settle_from_now),
+    "what came due meanwhile is dropped without a record": _bug(settle=_settle_without_skips),
+    "missed occurrences are dropped without a record": _bug(
+        "postgres_outage", "redis_outage", advance=_advance_without_skips
     ),
     "a report is deleted before it is recorded": _bug(
         "node_crash", method=(Streams, "read_reports", _forget_reports_at_once)

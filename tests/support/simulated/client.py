@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from datetime import timedelta
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -12,11 +13,16 @@ from duly.actors import wakes
 from duly.actors.context import Context
 from duly.actors.messages import Submit
 from duly.actors.runtime import ActorCrashedError, MailboxClosedError, Reply
+from duly.nodes.api.problems import Problem
+from duly.nodes.api.rescheduling import Refused, Rescheduling
+from duly.nodes.api.submissions import periodic
+from duly.storage import courses as stored
 from duly.storage import tasks
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE
 from duly.storage.tasks import NewTask, Submitted
 from duly.wheel.durations import from_us
+from duly.wheel.schedule import parse
 from simulated.faults import InjectedCrash
 
 _ANSWER_S = 8.5
@@ -24,6 +30,7 @@ _FAILED = (
     TimeoutError, StoreUnavailableError, ActorCrashedError, MailboxClosedError, InjectedCrash,
 )  # fmt: skip
 _TRIES = 12
+_UNNOTED: Any = None  # the audit log is not simulated
 
 
 class Client:
@@ -33,6 +40,7 @@ class Client:
         self._world = world
         self._number = number
         self._rng = rng
+        self._periodic = rng.random() < 0.35
 
     async def life(self) -> None:
         """Submit, then perhaps change or cancel."""
@@ -42,6 +50,8 @@ class Client:
         if task_id is None:
             return
         self._world.ledger.accepted[task_id] = self._world.now_us()
+        if self._periodic:
+            await self._tamper(task_id)
         if rng.random() < 0.25:
             await asyncio.sleep(rng.random() * 4 * pace)
             await self._patch(task_id)
@@ -54,7 +64,7 @@ class Client:
         now = from_us(self._world.now_us())
         delay_s = pace * rng.choice((0.0, rng.random() * 2, rng.random() * 8))
         due = now + timedelta(seconds=delay_s)
-        return NewTask(
+        new = NewTask(
             id=UUID(int=rng.getrandbits(128)), type="t", queue=rng.choice(self._world.queues),
             payload="{}", due=due, max_retries=rng.choice((0, 1, 3)),
             backoff='{"kind": "fixed", "delay": 0.5}', timeout=pace * rng.choice((2.0, 6.0)),
@@ -63,6 +73,60 @@ class Client:
             key=f"key-{self._number}", fingerprint=b"1", tags="{}", own_id=False,
             created_at=now, occurrence=due,
         )  # fmt: skip
+        if not self._periodic:
+            return new
+        grace, overrun = rng.choice((None, 0.5, 3.0)), rng.choice(("skip", "queue"))
+        return periodic(new._replace(misfire_grace=grace, overrun=overrun), self._schedule(), None)
+
+    def _schedule(self) -> str:
+        """One that ends by itself."""
+        rng, pace = self._rng, self._world.plan.pace
+        every = max(0.1, round(pace * rng.choice((0.4, 1.0, 2.5)), 3))
+        said: dict[str, Any] = {"every": every, "jitter": rng.choice((None, every / 2))}
+        if rng.random() < 0.5:
+            said["max_runs"] = rng.randint(1, 4)
+        else:
+            now = from_us(self._world.now_us())
+            said["end_at"] = (now + timedelta(seconds=pace * rng.uniform(4, 12))).isoformat()
+        return parse(said, from_us(self._world.now_us())).text()
+
+    async def _tamper(self, task_id: UUID) -> None:
+        """Do to a periodic task what clients may."""
+        rng, pace = self._rng, self._world.plan.pace
+        for _ in range(rng.choice((0, 0, 1, 2))):
+            await asyncio.sleep(rng.random() * 3 * pace)
+            act = rng.choice((self._pause, self._run_now, self._reschedule))
+            await act(task_id)
+
+    async def _pause(self, task_id: UUID) -> None:
+        await self._try(lambda c: stored.pause(c.api_db, task_id, _now(c), paused=True))
+        for wait_s in (self._rng.random() * 4 * self._world.plan.pace, *[0.5] * 200):  # until it surely is resumed
+            await asyncio.sleep(wait_s)
+            if await self._try(lambda c: Rescheduling(c).resume(task_id)):
+                return
+
+    async def _run_now(self, task_id: UUID) -> None:
+        self._world.ledger.grids.extra_runs[task_id] += 1
+        await self._try(lambda c: Rescheduling(c).run_now(task_id))
+
+    async def _reschedule(self, task_id: UUID) -> None:
+        text = self._schedule()
+        period = timedelta(seconds=msgspec.json.decode(text)["every"])
+        change = tasks.Change(schedule=text, interval=period, may_run=True)
+        await self._try(lambda c: Rescheduling(c).patch(task_id, change, None, _UNNOTED))
+
+    async def _try(self, act: Callable[[Context], Awaitable[Any]]) -> bool:
+        """Whether it was answered; refusals are answers."""
+        context: Context | None = self._world.any_context(self._rng)
+        if context is None:
+            return False
+        try:
+            await act(context)
+        except (StoreUnavailableError, InjectedCrash):
+            return False
+        except (Refused, Problem):
+            pass
+        return True
 
     async def _submit(self) -> UUID | None:
         new = self._new_task()
@@ -127,3 +191,7 @@ class Client:
             return
         if done is not None and done.changed:
             await wakes.wake(context, [done.waiting])
+
+
+def _now(context: Context) -> datetime:
+    return from_us(context.clock.now_us())

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from simulated.grids import Grids
 from simulated.store import Row, Store
 
 Token = tuple[UUID, int]
@@ -37,6 +38,7 @@ class Ledger:
         """Acknowledged cancels of pending tasks, and the version that each left."""
         self.last_status: dict[UUID, str] = {}
         """What tasks were when they left the table of tasks."""
+        self.grids = Grids()
         self.epochs: dict[int, tuple[int, str | None]] = {}
         self.may_start_again = False
         """Redis was in trouble: a token may begin again after its end (at least once)."""
@@ -59,6 +61,7 @@ class Ledger:
             assert old is not None
             self.last_status[task_id] = old["status"]
             return
+        self.grids.changed(old, new)
         if new["version"] < highest:
             self.breaks(f"the version of {task_id} went back from {highest} to {new['version']}")
         if new["status"] == "running" and (old is None or old["status"] != "running"):
@@ -99,11 +102,16 @@ class Ledger:
 
     def recorded(self, run: Row) -> None:
         """One outcome a token, and one that is true."""
+        broken = self.grids.recorded(run)
+        if broken is not None:
+            self.breaks(broken)
+        if run["outcome"] == "skipped":
+            return  # of many occurrences under one token
         token = (run["task_id"], run["token"])
         if token in self.ended:
             self.breaks(f"{token} has two recorded outcomes")
         self.ended.add(token)
-        if run["outcome"] in ("cancelled", "skipped"):
+        if run["outcome"] == "cancelled":
             return
         if token not in self.claims:
             self.breaks(f"{token} has an outcome and was never claimed")
@@ -159,6 +167,8 @@ class Ledger:
         for (task_id, _), count in done.items():
             if count > 1:
                 self.breaks(f"{task_id} is recorded completed {count} times")
+        for broken in self.grids.check_end(store):
+            self.breaks(broken)
         for task_id in self.cancelled:
             done_row = store.finished.get(task_id)
             if done_row is not None and done_row["status"] != "cancelled":
