@@ -11,6 +11,7 @@ the keys of one queue are at fault, that queue alone waits; what it had claimed 
 import logging
 import math
 from collections.abc import Callable
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -158,7 +159,7 @@ class Firing:
             if not error.in_doubt:
                 await anyio.sleep(self._postgres.failed(error))
                 return [], rows
-            return await self._read_back(rows, error)
+            return await self._read_back(rows, now, error)
         self._works(self._postgres)
         context.vitals.claimed += len(claim.tasks)
         if not claim.owned:
@@ -186,7 +187,7 @@ class Firing:
         return claim.tasks, []
 
     async def _read_back(
-        self, rows: list[DueRow], error: StoreUnavailableError
+        self, rows: list[DueRow], now: datetime, error: StoreUnavailableError
     ) -> tuple[list[Claimed], list[DueRow]]:
         """The claim may have committed. Find out, as long as it takes."""
         doubt = error
@@ -194,7 +195,7 @@ class Firing:
             await anyio.sleep(self._postgres.failed(error))
             try:
                 await doubt.settled()
-                found = await claims.claimed_by(self._context.db, self._context.node_id, rows)
+                found = await claims.claimed_by(self._context.db, self._context.node_id, rows, now)
             except StoreUnavailableError as again:
                 error = again
                 continue

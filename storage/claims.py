@@ -137,9 +137,12 @@ async def payloads(db: Database, ids: Sequence[UUID]) -> dict[UUID, str]:
     return {row["id"]: row["payload"] for row in await db.fetch("payloads", list(ids))}
 
 
-async def claimed_by(db: Database, owner: str, entries: Sequence[DueRow]) -> list[Claimed]:
-    """After a claim in doubt: what of it is ours."""
-    rows = await db.fetch("claimed", [e.id for e in entries], [e.version for e in entries], owner)
+async def claimed_by(
+    db: Database, owner: str, entries: Sequence[DueRow], now: datetime
+) -> list[Claimed]:
+    """After a claim in doubt, made `now`: what of it is ours."""
+    ids, versions = [e.id for e in entries], [e.version for e in entries]
+    rows = await db.fetch("claimed", ids, versions, owner, now)
     return [Claimed(*row) for row in rows]
 
 

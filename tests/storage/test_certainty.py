@@ -194,7 +194,7 @@ async def test_a_claim_is_read_back(store: Store, cut: Cut) -> None:
         await claims.claim(store.db, ME, rows, epochs, NOW)
     assert caught.value.in_doubt
     await caught.value.settled(30)
-    found = await claims.claimed_by(store.db, ME, rows)
+    found = await claims.claimed_by(store.db, ME, rows, NOW)
     if not found:
         found = (await claims.claim(store.db, ME, rows, epochs, NOW)).tasks
     assert {task.id for task in found} == {row.id for row in rows}

@@ -120,7 +120,7 @@ class FakeDatabase:
             Record({"owned": True, "id": None})
         ]
 
-    def _claimed(self, ids: list[UUID], versions: list[int], owner: str) -> list[Record]:
+    def _claimed(self, ids: list[UUID], versions: list[int], owner: str, *_: Any) -> list[Record]:
         return [Record(self._task(i)) for i in ids if self.claimed.get(i) == owner]
 
     def _running(self, ids: list[UUID], versions: list[int]) -> list[Record]:

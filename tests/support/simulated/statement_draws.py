@@ -96,7 +96,9 @@ class Draws:
 
     def _claimed(self) -> tuple[Any, ...]:
         ids, tokens = self._ids_and_tokens()
-        return ids, [token - 1 for token in tokens], self._rng.choice(_OWNERS)
+        known = [self._store.tasks[i]["claimed_at"] for i in ids if i in self._store.tasks]
+        at = self._rng.choice([*(one for one in known if one), self.now])
+        return ids, [token - 1 for token in tokens], self._rng.choice(_OWNERS), at
 
     _running = _attempts = _ids_and_tokens
 

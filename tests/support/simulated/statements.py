@@ -78,13 +78,15 @@ def running_rows(store: Store, ids: list[UUID], tokens: list[int]) -> list[Row]:
 
 
 @statement
-def claimed(store: Store, ids: list[UUID], versions: list[int], owner: str) -> list[Row]:
+def claimed(
+    store: Store, ids: list[UUID], versions: list[int], owner: str, now: datetime
+) -> list[Row]:
     rows = [(store.tasks.get(i), v) for i, v in zip(ids, versions, strict=True)]
     return [
         pick(row, _CLAIMED)
         for row, version in rows
         if row is not None and row["version"] > version and row["owner"] == owner
-        and row["status"] == "running"
+        and row["status"] == "running" and row["claimed_at"] == now
     ]  # fmt: skip
 
 

@@ -139,10 +139,11 @@ class Node:
 
     async def _claim(self, rows: list[DueRow]) -> None:
         """As the dispatcher's `Firing`: claim, then hand out; the rest is late, or was changed."""
+        now = self._now()
         try:
-            claim = await claims.claim(self.db, self.name, rows, self.epochs, self._now())
+            claim = await claims.claim(self.db, self.name, rows, self.epochs, now)
         except StoreUnavailableError as error:
-            await self._in_doubt(rows, error)
+            await self._in_doubt(rows, now, error)
             return
         for claimed in claim.tasks:
             self._world.publish(claimed)
@@ -154,11 +155,13 @@ class Node:
         if missing:
             self.context.boxes.catchup.offer(Missed(missing))
 
-    async def _in_doubt(self, rows: list[DueRow], error: StoreUnavailableError) -> None:
+    async def _in_doubt(
+        self, rows: list[DueRow], now: datetime, error: StoreUnavailableError
+    ) -> None:
         try:
             if error.in_doubt:
                 await error.settled()
-                found: list[Claimed] = await claims.claimed_by(self.db, self.name, rows)
+                found: list[Claimed] = await claims.claimed_by(self.db, self.name, rows, now)
                 for claimed in found:
                     self._world.publish(claimed)
                 got = {claimed.id for claimed in found}
