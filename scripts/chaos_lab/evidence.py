@@ -28,6 +28,10 @@ class Task(NamedTuple):
     retry_delay: float
     accepted: bool | None
     answered: float | None = None
+    every: float | None = None
+    """Of a periodic task: its occurrences are `due` and so many seconds after each other."""
+    runs: int = 1
+    """Occurrences that run before it ends."""
 
 
 class Answer(NamedTuple):
@@ -79,6 +83,8 @@ class Run(NamedTuple):
     outcome: str
     recorded: float
     result: str | None
+    occurrence: float = 0.0
+    """Nominal time of the occurrence."""
 
 
 class Effect(NamedTuple):

@@ -17,7 +17,7 @@ import aiohttp
 
 from chaos_lab.evidence import CLIENT_LOG
 from chaos_lab.journal import Journal
-from chaos_lab.work import KINDS, RETRY_DELAY_S
+from chaos_lab.work import KINDS, PERIOD_S, PERIODIC_RUNS, RETRY_DELAY_S
 
 _TICK_S: Final = 0.2
 _ANSWER_S: Final = 12.0
@@ -84,13 +84,7 @@ class Load:
     ) -> None:
         self._batches += 1
         batch, sent = self._batches, time.time()
-        noted = [
-            {
-                "id": body["id"], "kind": body["type"], "due": _epoch(body.get("run_at")) or sent,
-                "max_retries": body["max_retries"], "retry_delay": RETRY_DELAY_S,
-            }
-            for body in bodies
-        ]  # fmt: skip
+        noted = [_noted(body, sent) for body in bodies]
         self._journal.add(e="submit", batch=batch, sent=sent, tasks=noted)
         if single:
             url, body = "/v1/tasks", {**bodies[0], "idempotency_key": bodies[0]["id"]}
@@ -167,9 +161,33 @@ class Load:
             "timeout": kind.timeout,
             "on_lost": kind.on_lost,
         }
-        if self._chance.random() >= _NOW_SHARE:
+        if name == "periodic":
+            task |= {
+                "schedule": {
+                    "every": PERIOD_S,
+                    "start_at": _text(round(time.time() + self._chance.uniform(*_AHEAD_S), 3)),
+                    "max_runs": PERIODIC_RUNS,
+                },
+                "overrun": self._chance.choice(("skip", "queue")),
+            }
+        elif self._chance.random() >= _NOW_SHARE:
             task["run_at"] = _text(round(time.time() + self._chance.uniform(*_AHEAD_S), 3))
         return task
+
+
+def _noted(body: dict[str, Any], sent: float) -> dict[str, Any]:
+    """What the checker should know of a submission."""
+    noted = {
+        "id": body["id"], "kind": body["type"], "due": _epoch(body.get("run_at")) or sent,
+        "max_retries": body["max_retries"], "retry_delay": RETRY_DELAY_S,
+    }  # fmt: skip
+    schedule = body.get("schedule")
+    if schedule is not None:
+        noted |= {
+            "due": _epoch(schedule["start_at"]), "every": schedule["every"],
+            "runs": schedule["max_runs"],
+        }  # fmt: skip
+    return noted
 
 
 def _text(at: float) -> str:

@@ -56,11 +56,13 @@ def twice(evidence: Evidence) -> Iterator[Broken]:
     for task_id, finals in evidence.finals.items():
         if len(finals) > 1:
             yield Broken("twice", task_id, f"is in the store {len(finals)} times: {finals}")
-    for task_id, runs in evidence.runs.items():
+    for task_id, runs in _one_off(evidence):
         completed = [run.token for run in runs if run.outcome == "completed"]
         if len(completed) > 1:
             yield Broken("twice", task_id, f"completed under the tokens {completed}")
-        for token, count in Counter(run.token for run in runs).items():
+    for task_id, runs in evidence.runs.items():
+        attempts = (run.token for run in runs if run.outcome != "skipped")
+        for token, count in Counter(attempts).items():
             if count > 1:
                 yield Broken("twice", task_id, f"token {token} has {count} outcomes")
 
@@ -72,8 +74,10 @@ def tokens(evidence: Evidence) -> Iterator[Broken]:
         if seen != sorted(seen):
             yield Broken("tokens", task_id, f"recorded in the order {seen}")
         task = evidence.tasks.get(task_id)
-        if task and sum(run.outcome != "cancelled" for run in runs) > task.max_retries + 1:
-            yield Broken("tokens", task_id, f"{len(runs)} attempts, {task.max_retries} retries")
+        counted = Counter(run.occurrence for run in runs if run.outcome != "cancelled")
+        for count in counted.values():
+            if task and count > task.max_retries + 1:
+                yield Broken("tokens", task_id, f"{count} attempts, {task.max_retries} retries")
 
 
 def outcome(evidence: Evidence) -> Iterator[Broken]:
@@ -81,7 +85,8 @@ def outcome(evidence: Evidence) -> Iterator[Broken]:
     for task_id, finals in evidence.finals.items():
         runs = evidence.runs.get(task_id, [])
         for final in finals:
-            fits = _fits(final.status, runs, final.token)
+            periodic = _is_periodic(evidence, task_id)
+            fits = periodic or _fits(final.status, runs, final.token)
             if final.status in _FINISHED and not fits:
                 shown = [(run.token, run.outcome) for run in runs]
                 yield Broken("outcome", task_id, f"{final.status} {final.token} after {shown}")
@@ -122,7 +127,7 @@ def early(evidence: Evidence) -> Iterator[Broken]:
     changes = {answer.id: answer for answer in evidence.changes}
     for task_id, starts in evidence.starts.items():
         task = evidence.tasks.get(task_id)
-        if task is None:
+        if task is None or task.every is not None:
             continue
         for start in starts:
             due = _due(task, changes.get(task_id), start)
@@ -215,7 +220,53 @@ def effects(evidence: Evidence) -> Iterator[Broken]:
             yield Broken("effects", task.id, "completed, and its effect is not there")
 
 
+def grid(evidence: Evidence) -> Iterator[Broken]:
+    """Each occurrence of a periodic task is run or recorded skipped, once, and none is made up."""
+    for task in evidence.tasks.values():
+        if task.every is not None and task.id in evidence.finals:
+            for detail in _grid(evidence, task, task.every):
+                yield Broken("grid", task.id, detail)
+
+
+def _grid(evidence: Evidence, task: Task, every: float) -> Iterator[str]:
+    outcomes: dict[int, list[str]] = {}
+    begins: dict[int, float] = {}
+    for run in evidence.runs.get(task.id, []):
+        number = round((run.occurrence - task.due) / every)
+        if number < 0 or abs(task.due + number * every - run.occurrence) > _TIE_S:
+            yield f"{run.outcome} is recorded of {run.occurrence}, which is no occurrence"
+            continue
+        if {"completed", "skipped"} & set(outcomes.setdefault(number, [])):
+            yield f"occurrence {number}: {run.outcome} after {outcomes[number]}"
+        outcomes[number].append(run.outcome)
+        if run.outcome != "skipped":
+            begins[run.token] = run.occurrence
+    left_out = set(range(max(outcomes, default=-1) + 1)) - outcomes.keys()
+    if left_out:
+        yield f"occurrences {sorted(left_out)} are neither run nor skipped"
+    ran = sum(set(some) != {"skipped"} for some in outcomes.values())
+    if any(final.status == "completed" for final in evidence.finals[task.id]) and ran != task.runs:
+        yield f"ended after {ran} occurrences that ran, not {task.runs}"
+    for start in evidence.starts.get(task.id, []):
+        by_s = begins.get(start.token, start.at) - start.at
+        if by_s > _TIE_S:
+            yield f"token {start.token} started {by_s * 1000:.3f} ms before its occurrence"
+
+
+def _is_periodic(evidence: Evidence, task_id: str) -> bool:
+    task = evidence.tasks.get(task_id)
+    return task is not None and task.every is not None
+
+
+def _one_off(evidence: Evidence) -> Iterator[tuple[str, list[Run]]]:
+    """The runs of each task that has only one occurrence."""
+    for task_id, runs in evidence.runs.items():
+        if not _is_periodic(evidence, task_id):
+            yield task_id, runs
+
+
 RULES: tuple[Rule, ...] = (
     lost, stuck, twice, tokens, outcome, unrecorded, early, cancelled, changed, once, effects,
+    grid,
 )  # fmt: skip
 """Every rule, the gravest first."""

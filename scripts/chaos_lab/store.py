@@ -23,7 +23,7 @@ select id::text, status, version as token, result #>> '{}' as result from finish
 union all select id::text, status, version, null from tasks"""
 _RUNS = """
 select task_id::text as id, token, outcome, extract(epoch from recorded_at)::float8 as recorded,
-       result #>> '{}' as result
+       result #>> '{}' as result, extract(epoch from occurrence)::float8 as occurrence
 from runs order by recorded_at, token"""
 _EFFECTS = "select task_id::text as id, occurrence::text as occurrence, token from chaos_effects"
 _FENCES = """

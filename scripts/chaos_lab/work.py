@@ -40,7 +40,7 @@ class Kind:
 
 
 KINDS: Final[dict[str, Kind]] = {
-    "quick": Kind(685),
+    "quick": Kind(679),
     "slow": Kind(15),
     "flaky": Kind(120),
     "snoozy": Kind(50),
@@ -50,7 +50,14 @@ KINDS: Final[dict[str, Kind]] = {
     "hang": Kind(2.5, timeout=HANG_TIMEOUT_S),
     "block": Kind(0.25, timeout=HANG_TIMEOUT_S),
     "crash": Kind(0.25),
+    "periodic": Kind(6),
 }
+
+PERIOD_S: Final = 2.0
+"""Between two occurrences of a periodic task."""
+
+PERIODIC_RUNS: Final = 3
+"""It ends after so many that ran."""
 
 
 class NotNowError(Exception):
@@ -90,7 +97,7 @@ def log_from_environment() -> Log:
 async def perform(kind: str, attempt: int) -> None:
     """Do what a task of this kind does. Raises `NotNowError` or `FailedError`."""
     await asyncio.sleep(random.random() * (_SLOW_TAKES_S if kind == "slow" else _TAKES_S))
-    if kind == "doomed" or (kind == "flaky" and random.random() < 0.3):
+    if kind == "doomed" or (kind in ("flaky", "periodic") and random.random() < 0.3):
         raise FailedError
     if kind == "snoozy" and random.random() < 0.4:
         raise NotNowError

@@ -163,6 +163,43 @@ def test_effects() -> None:
     assert broken(*records, effect, effect._replace(token=2)) == {"effects"}
 
 
+PERIODIC = task(kind="periodic", every=2.0, runs=2)
+
+
+def occurrence(number: int, token: int, outcome: str = "completed") -> Run:
+    return run(token, outcome)._replace(occurrence=T + 2 * number)
+
+
+def test_occurrences_that_were_run_or_skipped_pass() -> None:
+    records = (
+        PERIODIC, start(1), end(1, outcome="failed"), occurrence(0, 1, "failed"),
+        start(2, T + 0.6), end(2, T + 0.7), occurrence(0, 2), occurrence(1, 2, "skipped"),
+        occurrence(2, 2, "skipped"), start(3, T + 6.1), end(3, T + 6.2), occurrence(3, 3), final(3),
+    )  # fmt: skip
+    assert broken(*records) == set()
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        (occurrence(0, 1), occurrence(2, 2)),
+        (occurrence(0, 1), occurrence(0, 2)),
+        (occurrence(0, 1), occurrence(1, 2, "skipped"), occurrence(1, 2)),
+        (occurrence(0, 1), run(2)._replace(occurrence=T + 1)),
+        (occurrence(0, 1),),
+        (occurrence(0, 1), occurrence(1, 2), occurrence(2, 2)),
+    ],
+)
+def test_occurrences_that_are_left_out_doubled_or_made_up(records: tuple[Run, ...]) -> None:
+    ends = [end(1), end(2)]
+    assert "grid" in broken(PERIODIC, *records, *ends, final(2))
+
+
+def test_an_occurrence_that_begins_early() -> None:
+    records = (PERIODIC._replace(runs=1), start(1, T + 1), end(1), occurrence(1, 1), final(1))
+    assert "grid" in broken(*records, occurrence(0, 1, "skipped"))
+
+
 def test_what_is_left_in_redis_is_stuck() -> None:
     found = evidence(*WELL)
     found.leftovers = {"duly:{q}:tasks": 1, "duly:{q}:reports": 0}

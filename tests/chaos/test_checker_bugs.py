@@ -3,6 +3,7 @@
 The same moments without the bugs break nothing.
 """
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -68,6 +69,20 @@ async def killed_after_the_answer(bench: BugBench) -> str:
     return task_id
 
 
+async def overran(bench: BugBench) -> str:
+    """Two occurrences come due while the one before them runs."""
+    task_id = await bench.submit("periodic", ahead_s=0.5, every_s=1.0, runs=2)
+    taken = await bench.take()
+
+    async def passed() -> bool:
+        return time.time() > float(taken.fields["due"]) / 1000 + 2.5
+
+    await wait_for(passed, 60, "two more have come due")
+    await bench.finish(taken)
+    await bench.finish(await bench.take())
+    return task_id
+
+
 # The bugs
 
 
@@ -77,7 +92,7 @@ async def test_without_a_bug_nothing_is_broken(bench: BugBench) -> None:
     await bench.cancel(cancelled)
     await bench.submit(ahead_s=1)
     await bench.finish(await bench.take())
-    for moment in (changed_unheard, reported_late, asked_twice_to_start):
+    for moment in (changed_unheard, reported_late, asked_twice_to_start, overran):
         await bench.ended(await moment(bench))
     task_id = await killed_after_the_answer(bench)
     await bench.finish(await bench.take())
@@ -123,6 +138,12 @@ async def test_a_clock_that_is_ahead(bench: BugBench) -> None:
     await bench.finish(await bench.take())
     await bench.ended(task_id)
     assert "early" in await bench.broken()
+
+
+async def test_a_skip_that_leaves_no_record(bench: BugBench) -> None:
+    await bench.start_node("skip_unseen")
+    await bench.ended(await overran(bench))
+    assert await bench.broken() == {"grid": 1}
 
 
 async def test_a_claim_that_is_never_published(bench: BugBench) -> None:

@@ -93,19 +93,29 @@ class BugBench:
         finally:
             await connection.close()
 
-    async def submit(self, kind: str = "quick", *, ahead_s: float = 0.0) -> str:
-        """Submit a task, note what was said, answer its id."""
+    async def submit(
+        self,
+        kind: str = "quick",
+        *,
+        ahead_s: float = 0.0,
+        every_s: float | None = None,
+        runs: int = 1,
+    ) -> str:
+        """Submit a task, note what was said, answer its id; `every_s`: a periodic one, of `runs`."""
         task_id, sent = str(uuid.uuid4()), time.time()
         body: dict[str, Any] = {
             "id": task_id, "type": kind, "queue": QUEUE, "payload": {"v": 1},
             "max_retries": work.KINDS[kind].max_retries, "on_lost": work.KINDS[kind].on_lost,
             "backoff": {"kind": "fixed", "delay": work.RETRY_DELAY_S, "jitter": 0},
         }  # fmt: skip
-        if ahead_s:
-            body["run_at"] = _text(sent + ahead_s)
+        due = round(sent + ahead_s, 3)
+        if every_s is not None:
+            body["schedule"] = {"every": every_s, "start_at": _text(due), "max_runs": runs}
+        elif ahead_s:
+            body["run_at"] = _text(due)
         noted = {
-            "id": task_id, "kind": kind, "due": sent + ahead_s, "retry_delay": work.RETRY_DELAY_S,
-            "max_retries": body["max_retries"],
+            "id": task_id, "kind": kind, "due": due, "retry_delay": work.RETRY_DELAY_S,
+            "max_retries": body["max_retries"], "every": every_s, "runs": runs,
         }  # fmt: skip
         self._batches += 1
         self._client_log.add(e="submit", batch=self._batches, sent=sent, tasks=[noted])
