@@ -196,21 +196,29 @@ def fires(
     expression: str, window: Window, gap: str | None = None, fold: str | None = None
 ) -> list[datetime]:
     """All instants t with start < t <= end of the window at which it fires, ascending."""
+    found = stamps(expression, window, gap, fold)
+    return [datetime.fromtimestamp(stamp, UTC) for stamp in found]
+
+
+def stamps(
+    expression: str, window: Window, gap: str | None = None, fold: str | None = None
+) -> list[int]:
+    """The same as seconds since the epoch."""
     spec = parse(expression)
     gap = gap or ("skip" if spec.interval else "shift")
     fold = fold or ("both" if spec.interval else "first")
     dates: dict[int, bool] = {}
-    stamps: set[int] = set()
+    found: set[int] = set()
     for utc, jumped in window.gaps:
         if gap == "shift" and any(_matches(spec, missed, dates) for missed in jumped):
-            stamps.add(utc * 60)
+            found.add(utc * 60)
     for hour, minute in product(spec.hours, spec.minutes):
         for utc, wall, again, last in window.rows[hour * 60 + minute]:
             wanted = fold == "both" or (last if fold == "second" else not again)
             if wanted and _matches(spec, wall, dates):
-                stamps.update(utc * 60 + second for second in spec.seconds)
+                found.update(utc * 60 + second for second in spec.seconds)
     low, high = window.start.timestamp(), window.end.timestamp()
-    return [datetime.fromtimestamp(stamp, UTC) for stamp in sorted(stamps) if low < stamp <= high]
+    return [stamp for stamp in sorted(found) if low < stamp <= high]
 
 
 def clock_changes(zone_name: str, first_year: int, last_year: int) -> list[datetime]:

@@ -1,5 +1,6 @@
 """Runs a cron expression of `duly.wheel.cron` over a window of time, in the ways it can be asked."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from duly.wheel.cron import Cron, Fold, Gap
@@ -14,22 +15,36 @@ def make(expression: str, zone_name: str, gap: Gap | None = None, fold: Fold | N
 
 def forwards(cron: Cron, start: datetime, end: datetime) -> list[datetime]:
     """All instants in (start, end], one after the other."""
-    found, at = [], int(start.timestamp())
-    while (following := cron.after(at)) is not None and following <= end.timestamp():
-        assert following > at, "each instant is later than the one before"
-        found.append(datetime.fromtimestamp(following, UTC))
-        at = following
-    return found
+    return _instants(forward_stamps(cron, int(start.timestamp()), int(end.timestamp())))
 
 
 def backwards(cron: Cron, start: datetime, end: datetime) -> list[datetime]:
     """All instants in (start, end], found from the last one on; ascending."""
-    found, at = [], int(end.timestamp())
-    while (before := cron.until(at, int(start.timestamp()))) is not None:
-        assert before <= at
-        found.append(datetime.fromtimestamp(before, UTC))
+    return _instants(backward_stamps(cron, int(start.timestamp()), int(end.timestamp())))
+
+
+def forward_stamps(cron: Cron, start: int, end: int) -> list[int]:
+    """As `forwards`, in seconds since the epoch."""
+    found, at = list[int](), start
+    while (following := cron.after(at)) is not None and following <= end:
+        assert following > at, "each instant is later than the one before"
+        found.append(following)
+        at = following
+    return found
+
+
+def backward_stamps(cron: Cron, start: int, end: int) -> list[int]:
+    """As `backwards`, in seconds since the epoch."""
+    found, at = list[int](), end
+    while (before := cron.until(at, start)) is not None:
+        assert start < before <= at
+        found.append(before)
         at = before - 1
     return found[::-1]
+
+
+def _instants(stamps: Iterable[int]) -> list[datetime]:
+    return [datetime.fromtimestamp(stamp, UTC) for stamp in stamps]
 
 
 def next_fires(expression: str, zone_name: str, after: str | datetime, count: int) -> list[str]:

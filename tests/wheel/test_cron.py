@@ -119,6 +119,15 @@ def test_dst_may_be_told_otherwise() -> None:
     ]  # fmt: skip
 
 
+def test_a_search_does_not_jump_over_an_overlap_that_lies_near() -> None:
+    sundays = make("30/40 2 * * SUN", "Europe/Berlin")  # an interval job: both times in the overlap
+    first, second = (int(_utc(f"2026-10-25T0{hour}:30").timestamp()) for hour in (0, 1))
+    assert sundays.after(first) == sundays.after(second - 2400) == second
+    assert sundays.until(second - 1, 0) == sundays.until(second - 1200, 0) == first
+    assert sundays.after(second) == int(_utc("2026-11-01T01:30").timestamp())
+    assert sundays.until(first - 1, 0) == int(_utc("2026-10-18T00:30").timestamp())
+
+
 def test_what_always_falls_into_a_gap_ends_the_search() -> None:
     cron = make("*/15 2 * 3 7L", "Europe/Berlin")  # summer time begins on the last Sunday of March
     assert cron.after(int(_utc("2026-01-01T00:00").timestamp())) is None
