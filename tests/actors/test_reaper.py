@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from store_rig import NOW, claimed, outcomes, own_all, query, statuses
 from waiting import wait_for
 
-from duly.actors import reaper
+from duly.actors import old_claims, reaper
 from duly.actors.context import Context
 from duly.actors.messages import Capacity, Outcomes, Ownership
 from duly.actors.reaper import Reaper
@@ -42,11 +42,11 @@ async def test_c33_every_node_notices_that_the_data_were_lost(
         nodes = [Reaper(context), Reaper(other)]
         for node in nodes * 2:
             await node._check_data()
-        assert [node._suspicious_until for node in nodes] == [0.0, 0.0]
+        assert [node._claims._suspicious_until for node in nodes] == [0.0, 0.0]
         await hand.call("FLUSHDB")
         for node in nodes:
             await node._check_data()
-        assert all(node._suspicious_until > context.clock.monotonic() for node in nodes)
+        assert all(node._claims._suspicious_until > context.clock.monotonic() for node in nodes)
 
 
 async def test_a_gain_takes_the_claims_of_the_owner_before_into_care_at_once(
@@ -63,7 +63,7 @@ async def test_a_gain_takes_the_claims_of_the_owner_before_into_care_at_once(
     context.boxes.reaper.offer(Ownership(dict.fromkeys(range(slots.SLOTS), 2), 0.0))
     assert not await node._wait()
     for _ in range(2):
-        await node._look_at_old_claims()
+        await node._try_old_claims()
     assert [taken.id for taken in await hand.read()] == [str(left.id)]
 
 
@@ -192,12 +192,12 @@ async def test_c33_a_stream_that_was_made_anew_is_noticed_by_every_node(
         nodes = [Reaper(context), Reaper(other)]
         for node in nodes * 2:
             await node._look_at_workers()
-        assert [node._suspicious_until for node in nodes] == [0.0, 0.0]
+        assert [node._claims._suspicious_until for node in nodes] == [0.0, 0.0]
         await hand.call("DEL", keys.tasks(Q))
         await hand.call("XGROUP", "CREATE", keys.tasks(Q), keys.WORKERS_GROUP, "0", "MKSTREAM")
         for node in nodes:
             await node._look_at_workers()
-        assert all(node._suspicious_until > context.clock.monotonic() for node in nodes)
+        assert all(node._claims._suspicious_until > context.clock.monotonic() for node in nodes)
 
 
 async def test_nobody_is_taken_for_dead_soon_after_redis_was_in_trouble(
@@ -242,7 +242,7 @@ async def test_trouble_with_old_claims_alone_is_said_once(
     """A full Redis can be read, so that the look at workers works all the while."""
     caplog.set_level("INFO", "duly.reaper")
     monkeypatch.setattr(reaper, "_ROUND_S", 0.01)
-    monkeypatch.setattr(reaper, "_ROWS_EVERY_S", 0.03)
+    monkeypatch.setattr(old_claims, "_EVERY_S", 0.03)
     trouble: list[Exception] = [ResponseError("OOM")] * 3 + [StoreUnavailableError("away")] * 3
     running_since = slots.running_since
 
@@ -348,7 +348,7 @@ async def test_a_queue_whose_name_was_lost_is_announced_when_something_runs_in_i
     await hand.call("DEL", keys.QUEUES)
     await looking._look_at_workers()
     row = RunningRow(task.id, task.token, Q, NOW, 300.0, "node-a")
-    await looking._look_at([row])
+    await looking._claims._look_at([row], looking._known)
     assert await context.streams.known_queues() == {Q}
 
 
@@ -374,7 +374,7 @@ async def test_what_is_published_again_in_a_round_is_told_in_one_line(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reaper, "_ROWS", 3)  # a round of many pages
+    monkeypatch.setattr(old_claims, "_ROWS", 3)  # a round of many pages
     monkeypatch.setattr(reaper, "_ROUND_S", 0.02)
     queues = [f"q{number:02}" for number in range(10)]
     for queue in queues:

@@ -15,7 +15,7 @@ from waiting import wait_for
 from worker_rig import running
 
 import duly
-from duly.actors import reaper, recorder, upkeep
+from duly.actors import old_claims, recorder, upkeep
 from duly.storage import keys
 
 TASKS = 400
@@ -203,8 +203,8 @@ async def test_running_tasks_beyond_a_page_are_looked_at(
     node: RunningNode, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Long runs must not hide what was claimed after them."""
-    monkeypatch.setattr(reaper, "_ROWS", 7)
-    monkeypatch.setattr(reaper, "_PAGE", 3)
+    monkeypatch.setattr(old_claims, "_ROWS", 7)
+    monkeypatch.setattr(old_claims, "_PAGE", 3)
     await hand.live()
     await node.client.submit_batch([{"type": "long"}] * 20)
     for _ in range(20):

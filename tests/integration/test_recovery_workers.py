@@ -12,7 +12,7 @@ from node_rig import RunningNode
 from processes import Processes
 from waiting import wait_for
 
-from duly.actors import reaper
+from duly.actors import old_claims, reaper
 from duly.nodes.client import Task
 from duly.storage import keys
 
@@ -29,7 +29,7 @@ def short_life(monkeypatch: pytest.MonkeyPatch) -> int:
     """
     monkeypatch.setattr(keys, "LIVENESS_TTL_MS", 1_500)
     monkeypatch.setattr(reaper, "_ROUND_S", 0.05)
-    monkeypatch.setattr(reaper, "_ROWS_EVERY_S", 0.1)
+    monkeypatch.setattr(old_claims, "_EVERY_S", 0.1)
     return 1_500
 
 
@@ -116,7 +116,7 @@ async def test_a_task_that_always_fails_ends_failed(node: RunningNode, hand: Han
 async def test_a_hung_worker_has_its_time_and_no_more(
     short_life: int, node: RunningNode, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reaper, "_TIMEOUT_SLACK_MS", 100)
+    monkeypatch.setattr(old_claims, "_TIMEOUT_SLACK_MS", 100)
     task_id = (await node.client.submit("t", timeout=1, max_retries=0)).id
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(hand.beat, 0.05, short_life)

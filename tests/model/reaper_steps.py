@@ -1,4 +1,4 @@
-"""What reapers do (actors/reaper.py, vanished.py), and with it the list of all that nodes do."""
+"""What reapers do (actors/reaper.py, old_claims.py, vanished.py), and with it the list of all that nodes do."""
 
 from node_steps import (
     Steps,
