@@ -7,7 +7,8 @@ from tasks where id = any($1::uuid[]);
 
 -- name: advance
 -- Pending tasks go to another occurrence or time, if these versions still stand; what is skipped on
--- the way is recorded. next_run_at null: the schedule is over. `resume`: and they are not paused any more.
+-- the way is recorded. next_run_at null: the schedule is over, with the result of the last run.
+-- `resume`: and they are not paused any more.
 with asked as (
     select * from unnest($1::uuid[], $2::bigint[], $3::timestamptz[], $4::timestamptz[],
                          $5::timestamptz[], $6::timestamptz[], $7::timestamptz[], $8::text[],
@@ -31,11 +32,17 @@ with asked as (
 ), moved as (
     insert into finished_tasks (id, type, queue, payload, status, slot, version, retry_count,
         max_retries, interval, created_at, updated_at, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, finished_at, error)
-    select id, type, queue, payload, 'completed', slot, version + 1, retry_count,
-        max_retries, interval, created_at, $14, occurrence, false, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, $14, error
-    from gone
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, started_at, finished_at,
+        worker, result, error)
+    select g.id, type, queue, payload, 'completed', slot, version + 1, retry_count,
+        max_retries, interval, created_at, $14, g.occurrence, false, backoff, timeout, schedule,
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, l.started_at, $14,
+        l.worker, l.result, g.error
+    from gone g left join lateral (
+        select r.started_at, r.worker, r.result from runs r
+        where r.task_id = g.id and r.outcome <> 'skipped'
+        order by r.token desc, r.recorded_at desc limit 1
+    ) l on true
 ), changed as (
     select id, version from again union all select id, version + 1 from gone
 ), skipped as (

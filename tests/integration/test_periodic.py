@@ -121,6 +121,34 @@ async def test_a_schedule_ends_after_its_runs_with_the_last_result(
     ]
 
 
+async def test_a_schedule_that_ends_with_a_skipped_occurrence_has_the_result_of_its_last_run(
+    node: RunningNode, redis_url: str
+) -> None:
+    end = datetime.now(UTC) + timedelta(hours=2, minutes=30)
+    task = await new(node, {"every": 3600, "end_at": end.isoformat()}, delay=0)
+    one = f"/v1/tasks/{task['id']}"
+    async with HandWorker(redis_url) as worker:
+        await worker.live()
+        taken = await worker.take()
+        assert (await node.call("POST", f"{one}/pause")).status == 200
+        await worker.report(taken, result='"the last"')
+
+        async def waits() -> bool:
+            return (await node.client.get(task["id"])).status == "pending"
+
+        await wait_for(waits, 60, "the run is recorded")
+    await set_back(node, task["id"], timedelta(hours=3))
+    await query(
+        node.context.db,
+        "update tasks set schedule = jsonb_set(schedule, '{end_at}', $2) where id = $1",
+        UUID(task["id"]), f'"{(end - timedelta(hours=3)).isoformat()}"',
+    )  # fmt: skip
+    resumed = await node.call("POST", f"{one}/resume")
+    assert (resumed.status, resumed.body["status"]) == (200, "completed")
+    assert [r.outcome for r in await runs(node, task["id"])] == ["completed", "skipped"]
+    assert (resumed.body["result"], resumed.body["error"]) == ("the last", None)
+
+
 @pytest.mark.parametrize("overrun", ["skip", "queue"])
 async def test_c14_after_a_night_switched_off(
     node: RunningNode, redis_url: str, overrun: str

@@ -12,6 +12,7 @@ _COURSE = (
     "occurrence", "next_run_at", "following", "done_until", "runs_done", "begun", "skip_until",
     "skip_reason", "zone_data",
 )  # fmt: skip
+_OF_LAST_RUN = ("started_at", "worker", "result")
 _ASKED = (
     "id", "version", "occurrence", "next_run_at", "following", "done_until", "skip_until",
     "skip_reason", "zone_data",
@@ -38,7 +39,7 @@ def advance(store: Store, *args: Any) -> list[Row]:
         if asked["next_run_at"] is None:
             store.finish(
                 row, status="completed", version=version, updated_at=now, finished_at=now,
-                paused=False, error=row["error"], owner=None,
+                paused=False, error=row["error"], owner=None, **_last_run(store, row["id"]),
             )  # fmt: skip
             answer = {**dict.fromkeys((*_MOVED, "slot_owner")), "id": row["id"]}
         else:
@@ -50,6 +51,13 @@ def advance(store: Store, *args: Any) -> list[Row]:
         record_skipped(store, row, version, skipped, now)
         found.append(answer)
     return found
+
+
+def _last_run(store: Store, task_id: UUID) -> Row:
+    ran = [r for r in store.runs if r["task_id"] == task_id and r["outcome"] != "skipped"]
+    if not ran:
+        return {}
+    return pick(max(ran, key=lambda r: (r["token"], r["recorded_at"])), _OF_LAST_RUN)
 
 
 @statement
