@@ -212,6 +212,36 @@ async def test_the_misfire_grace_skips_what_is_later(node: RunningNode) -> None:
     assert (row.status, row.next_run_at) == ("pending", run.occurrence + timedelta(hours=1))  # type: ignore[operator]
 
 
+async def test_c12_a_new_owner_starts_from_what_is_stored(
+    fresh_database: str, redis_url: str
+) -> None:
+    """The owner is gone before an occurrence, and the next one comes after it: it runs late, once."""
+    every_minute = {"cron": "* * * * *"}
+    async with running_node(fresh_database, redis_url) as node:
+        task = await new(node, every_minute, overrun="queue")
+        assert (await node.call("POST", f"/v1/tasks/{task['id']}/pause")).status == 200
+        await set_back(node, task["id"], timedelta(minutes=1))
+        async with opened(fresh_database) as db:
+            await query(db, "update tasks set paused = false")  # as if nobody had looked at it
+            missed = (await query(db, "select occurrence from tasks"))[0][0]
+            await query(db, "update slots set owner = null")
+    async with (
+        running_node(fresh_database, redis_url) as node,
+        HandWorker(redis_url) as worker,
+    ):
+        await worker.live(120_000)
+        await worker.report(await worker.take(60))
+
+        async def recorded() -> list[Run] | None:
+            done = await runs(node, task["id"])
+            return done if any(r.outcome == "completed" for r in done) else None
+
+        done = await wait_for(recorded, 30, "it is recorded")
+        assert [(r.occurrence, r.outcome) for r in done] == [(missed, "completed")]
+        row = await node.client.get(task["id"])
+        assert row.next_run_at == missed + timedelta(minutes=1)
+
+
 async def test_c28_a_worker_and_its_node_die_in_mid_run(
     fresh_database: str, redis_url: str
 ) -> None:
