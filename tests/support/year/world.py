@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
+from unittest.mock import patch
 from uuid import UUID
 
 import msgspec
@@ -407,7 +408,8 @@ def simulate(
         await found[0].live()
 
     try:
-        with scopes_by_age():
+        # No audit log is simulated, and no request has a sender.
+        with scopes_by_age(), patch("duly.nodes.api.rescheduling.note", lambda *_: None):
             loop.run_until_complete(main())
     finally:
         random.setstate(state)
