@@ -458,6 +458,36 @@ async def test_what_came_due_before_a_change_in_mid_run_is_recorded_and_the_run_
     assert next_run > changed_at
 
 
+async def test_changes_in_mid_run_record_thousands_that_were_owed_once(
+    node: RunningNode, redis_url: str
+) -> None:
+    task = await new(node, {"every": 1}, delay=0)
+    async with HandWorker(redis_url) as worker:
+        await worker.live()
+        taken = await worker.take()
+        await query(
+            node.context.db,
+            "update tasks set created_at = created_at - interval '1 hour', "
+            "occurrence = occurrence - interval '1 hour' where id = $1",
+            UUID(task["id"]),
+        )
+        schedules = [{"every": 1, "max_runs": 10 + n} for n in range(3)]
+        changes = [
+            node.call("PATCH", f"/v1/tasks/{task['id']}", {"schedule": one}) for one in schedules
+        ]
+        assert [answer.status for answer in await asyncio.gather(*changes)] == [200, 200, 200]
+        await worker.report(taken)
+
+        async def recorded() -> list[Run] | None:
+            done = await runs(node, task["id"])
+            return done if any(run.outcome == "completed" for run in done) else None
+
+        done = await wait_for(recorded, 60, "the run is recorded")
+    seen = sorted(run.occurrence for run in done if run.occurrence)
+    assert len(seen) >= 3600
+    assert {later - one for one, later in pairwise(seen)} == {timedelta(seconds=1)}
+
+
 async def test_c15_many_registrations_make_one_schedule(node: RunningNode) -> None:
     """The same key, at the same time and again: one row, and its phase stays."""
     body = {"type": "a", "schedule": {"every": 3600}, "idempotency_key": "nightly"}
