@@ -69,19 +69,21 @@ def _note(cron: Cron, before: Piece, piece: Piece) -> str | None:
     walls = _walls(cron, min(left_off, goes_on), max(left_off, goes_on))
     if left_off == goes_on or not walls:
         return None
-    day = _WALL_EPOCH + timedelta(seconds=min(left_off, goes_on))
-    shown = ", ".join(_clock(wall) for wall in walls[:_SHOWN_TIMES])
+    day = min(left_off, goes_on) // DAY_S
+    off, on = _clock(left_off, day), _clock(goes_on, day)
+    shown = ", ".join(_clock(wall, day) for wall in walls[:_SHOWN_TIMES])
     if len(walls) > _SHOWN_TIMES:
         shown += " and so on"
     if goes_on > left_off:
-        jump = f"forward from {_clock(left_off)} to {_clock(goes_on)}"
-        effect = f"runs once, at {_clock(goes_on)}" if cron.gap == "shift" else "does not run"
+        jump = f"forward from {off} to {on}"
+        effect = f"runs once, at {on}" if cron.gap == "shift" else "does not run"
     else:
-        jump = f"back from {_clock(left_off)} to {_clock(goes_on)}"
+        jump = f"back from {off} to {on}"
         runs = {"both": "both times", "first": "the first time only", "second": "the second time"}
         effect = f"comes twice and runs {runs[cron.fold]}"
+    date = _WALL_EPOCH + timedelta(days=day)
     return (
-        f"{day:%Y-%m-%d}, {cron.zone.name}: the clock goes {jump}; what is due at {shown} {effect}"
+        f"{date:%Y-%m-%d}, {cron.zone.name}: the clock goes {jump}; what is due at {shown} {effect}"
     )
 
 
@@ -95,6 +97,8 @@ def _walls(cron: Cron, low: int, high: int) -> list[int]:
     return found
 
 
-def _clock(wall: int) -> str:
+def _clock(wall: int, day: int) -> str:
+    """The time of day, with the date if that is not `day` (days since 1970-01-01)."""
     time = _WALL_EPOCH + timedelta(seconds=wall)
-    return f"{time:%H:%M:%S}" if wall % 60 else f"{time:%H:%M}"
+    date = "" if wall // DAY_S == day else f"{time:%Y-%m-%d} "
+    return date + (f"{time:%H:%M:%S}" if wall % 60 else f"{time:%H:%M}")

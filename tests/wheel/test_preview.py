@@ -28,6 +28,32 @@ def test_a_job_that_the_clock_moves() -> None:
 
 
 @pytest.mark.parametrize(
+    ("zone", "after", "told"),
+    [
+        (  # a whole day was left out
+            "Pacific/Apia",
+            "2011-12-29T12:00:00Z",
+            (
+                "2011-12-30, Pacific/Apia: the clock goes forward from 00:00 to 2011-12-31 00:00; "
+                "what is due at 00:00 runs once, at 2011-12-31 00:00"
+            ),
+        ),
+        (
+            "America/Sao_Paulo",
+            "2018-02-17T12:00:00Z",
+            (
+                "2018-02-17, America/Sao_Paulo: the clock goes back from 2018-02-18 00:00 to 23:00; "
+                "what is due at 23:30 comes twice and runs the first time only"
+            ),
+        ),
+    ],
+)
+def test_a_change_over_midnight_is_told_with_dates(zone: str, after: str, told: str) -> None:
+    cron = "0 0 * * *" if zone == "Pacific/Apia" else "30 23 * * *"
+    assert _preview({"cron": cron, "timezone": zone}, after).notes[0] == told
+
+
+@pytest.mark.parametrize(
     ("cron", "dst", "effect"),
     [
         ("30 2 * * *", {"gap": "skip"}, "02:30 does not run"),
