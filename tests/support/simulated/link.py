@@ -95,6 +95,8 @@ class Server:
         loop = asyncio.get_running_loop()
         kind, request_s, answer_s = self.faults.fate()
         if link.dead:
+            if not link.is_own():
+                raise NotSentError(f"{link.process} is gone")
             await loop.create_future()
         if (link.crashes or link.kills) and link.is_own() and self._strikes(what):
             if link.crashes:
@@ -166,6 +168,7 @@ class _Call:
         if self._error is not None:
             self._error.ended.set()
         if link.dead and server.faults.chance(0.5):
+            self.give_up_in_time()  # who called may be a client, who lives on
             return
         what = self._what if kind == "fine" else f"{self._what} !{kind}"
         server.trace.note(self._loop.time(), link.process, what)
