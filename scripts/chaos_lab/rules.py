@@ -3,8 +3,9 @@
 Each rule yields what breaks it. Pure, and nothing of duly is imported.
 """
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -241,7 +242,8 @@ def _grid(evidence: Evidence, task: Task, every: float) -> Iterator[str]:
         outcomes[number].append(run.outcome)
         if run.outcome != "skipped":
             begins[run.token] = run.occurrence
-    left_out = set(range(max(outcomes, default=-1) + 1)) - outcomes.keys()
+    owed = range(_first_owed(task, every, outcomes), max(outcomes, default=-1) + 1)
+    left_out = set(owed) - outcomes.keys()
     if left_out:
         yield f"occurrences {sorted(left_out)} are neither run nor skipped"
     ran = sum(set(some) != {"skipped"} for some in outcomes.values())
@@ -251,6 +253,14 @@ def _grid(evidence: Evidence, task: Task, every: float) -> Iterator[str]:
         by_s = begins.get(start.token, start.at) - start.at
         if by_s > _TIE_S:
             yield f"token {start.token} started {by_s * 1000:.3f} ms before its occurrence"
+
+
+def _first_owed(task: Task, every: float, outcomes: Iterable[int]) -> int:
+    """What comes due before a task is made is no occurrence of it: a node that stood still may make it late."""
+    if task.accepted is None:  # made at any time, if at all
+        return min(outcomes, default=0)
+    made_by = task.sent if task.answered is None else task.answered
+    return max(0, math.ceil((made_by - task.due) / every))
 
 
 def _is_periodic(evidence: Evidence, task_id: str) -> bool:

@@ -180,6 +180,24 @@ def test_occurrences_that_were_run_or_skipped_pass() -> None:
 
 
 @pytest.mark.parametrize(
+    ("made", "passes"),
+    [
+        ({"answered": T + 2.5}, True),  # 0 and 1 may have been over by then
+        ({"answered": T + 1.5}, False),  # 1 was not
+        ({"accepted": None, "answered": T - 0.5}, True),
+    ],
+)
+def test_what_came_due_before_the_task_was_made_is_not_owed(
+    made: dict[str, Any], passes: bool
+) -> None:
+    records = (
+        PERIODIC._replace(**made), start(1, T + 4.1), end(1, T + 4.2), occurrence(2, 1),
+        start(2, T + 6.1), end(2, T + 6.2), occurrence(3, 2), final(2),
+    )  # fmt: skip
+    assert broken(*records) == (set() if passes else {"grid"})
+
+
+@pytest.mark.parametrize(
     "records",
     [
         (occurrence(0, 1), occurrence(2, 2)),
