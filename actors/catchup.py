@@ -43,6 +43,7 @@ class CatchUp(Actor[Missed]):
         super().__init__(context.boxes.catchup)
         self._context = context
         self._late: dict[UUID, int] = {}  # task -> occurrences skipped so far
+        self._unreadable: set[UUID] = set()
         self._patience = Patience("catching up with schedules", log)
 
     async def run(self) -> None:
@@ -96,7 +97,7 @@ class CatchUp(Actor[Missed]):
             if room < 1:
                 break
             row = rows.get(task_id)
-            course = None if row is None else _course(row)
+            course = None if row is None else self._course(row)
             step = None if course is None else occurrences.late(course, now, room)
             if row is None or course is None or step is None:
                 untouched.append(task_id)
@@ -108,13 +109,14 @@ class CatchUp(Actor[Missed]):
             moves.append(Move(task_id, row.version, courses.place(course.plan, step)))
         return moves, unfinished, untouched
 
-
-def _course(row: CourseRow) -> Course | None:
-    """Of a task that can go on."""
-    if row.status != "pending" or row.paused or row.schedule is None:
-        return None
-    try:
-        return courses.course(row)
-    except ScheduleError as error:
-        log.error("task %s cannot go on, its schedule is not understood: %s", row.id, error)
-        return None
+    def _course(self, row: CourseRow) -> Course | None:
+        """Of a task that can go on."""
+        if row.status != "pending" or row.paused or row.schedule is None:
+            return None
+        try:
+            return courses.course(row)
+        except ScheduleError as error:
+            if row.id not in self._unreadable:  # each sweep brings it again
+                log.error("task %s cannot go on: its schedule: %s", row.id, error)
+                self._unreadable.add(row.id)
+            return None

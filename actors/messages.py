@@ -7,7 +7,7 @@ from uuid import UUID
 from duly.actors.runtime import Reply
 from duly.storage.claims import Ended
 from duly.storage.slots import DueRow
-from duly.storage.tasks import NewTask, Submitted
+from duly.storage.submitting import NewTask, Submitted
 
 
 class Submit(NamedTuple):

@@ -14,10 +14,11 @@ from duly.actors import trail, wakes
 from duly.actors.context import Context
 from duly.actors.messages import Submit
 from duly.actors.runtime import Actor, MailboxClosedError
-from duly.storage import tasks
+from duly.storage import submitting
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import DueRow
-from duly.storage.tasks import NewTask, Submitted, Waiting
+from duly.storage.submitting import NewTask, Submitted
+from duly.storage.tasks import Waiting
 from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.submitter")
@@ -70,7 +71,7 @@ class Submitter(Actor[Submit]):
         now = from_us(self._context.clock.now_us())
         keys_until = now + timedelta(seconds=self._context.options.idempotency_ttl_s)
         try:
-            answers = await tasks.submit(
+            answers = await submitting.submit(
                 self._context.api_db, [m.task for m in messages], now, keys_until
             )
         except (asyncpg.DataError, asyncpg.ProgramLimitExceededError) as error:

@@ -8,7 +8,7 @@ from uuid import UUID
 from duly.storage.courses import Place, skipped_columns
 from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
-from duly.storage.slots import DueRow
+from duly.storage.slots import DueRow, due_row
 
 INLINE_BYTES = 48 * 1024
 """A claim answers at most about this much payload; larger payloads are read after it."""
@@ -220,20 +220,4 @@ async def settle(db: Database, decisions: Sequence[Settlement], now: datetime) -
         *skipped_columns([(d.ended.id, p) for d, p in zip(decisions, places, strict=True)]),
         now,
     )
-    return [
-        Settled(
-            row["id"],
-            None
-            if row["next_run_at"] is None
-            else DueRow(
-                row["id"],
-                row["slot"],
-                row["next_run_at"],
-                row["version"],
-                row["priority"],
-                row["queue"],
-            ),
-            row["slot_owner"],
-        )
-        for row in rows
-    ]
+    return [Settled(row["id"], due_row(row), row["slot_owner"]) for row in rows]

@@ -9,7 +9,7 @@ from uuid import UUID
 from duly.storage import audit, certainty
 from duly.storage.audit import Note
 from duly.storage.database import Database
-from duly.storage.slots import DueRow
+from duly.storage.slots import DueRow, due_row
 
 
 class CourseRow(NamedTuple):
@@ -126,21 +126,7 @@ def _columns(moves: Sequence[Move], now: datetime, *, resume: bool) -> list[Any]
 
 def _moved(rows: list[Any]) -> list[Moved]:
     return [
-        Moved(
-            row["id"],
-            None
-            if row["next_run_at"] is None or row["paused"]
-            else DueRow(
-                row["id"],
-                row["slot"],
-                row["next_run_at"],
-                row["version"],
-                row["priority"],
-                row["queue"],
-            ),
-            row["slot_owner"],
-        )
-        for row in rows
+        Moved(row["id"], None if row["paused"] else due_row(row), row["slot_owner"]) for row in rows
     ]
 
 

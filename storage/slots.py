@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from duly.storage.database import Database
@@ -27,6 +27,14 @@ class DueRow(NamedTuple):
     version: int
     priority: int
     queue: str
+
+
+def due_row(row: Any) -> DueRow | None:
+    """The row of a statement that tells of a pending task; None if it has no `next_run_at`."""
+    at = row["next_run_at"]
+    if at is None:
+        return None
+    return DueRow(row["id"], row["slot"], at, row["version"], row["priority"], row["queue"])
 
 
 class RunningRow(NamedTuple):

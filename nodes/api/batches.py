@@ -11,7 +11,7 @@ from duly.nodes.api import bodies
 from duly.nodes.api.problems import FieldError, Problem, invalid
 from duly.nodes.api.submissions import Checker, new_task
 from duly.nodes.api.wire import TaskSubmission
-from duly.storage.tasks import NewTask, Submitted
+from duly.storage.submitting import NewTask, Submitted
 
 _PAUSE_EVERY = 200  # items: about as many milliseconds as the node's timing can spare, at worst
 _ERRORS_MAX = 1000

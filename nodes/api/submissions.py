@@ -14,7 +14,7 @@ from duly.nodes.api import json_guard
 from duly.nodes.api.problems import FieldError, Problem, invalid
 from duly.nodes.api.wire import KEY_MAX, TaskSubmission
 from duly.storage.ids import uuid7
-from duly.storage.tasks import NewTask
+from duly.storage.submitting import NewTask
 from duly.wheel import occurrences
 from duly.wheel import schedule as schedules
 from duly.wheel.backoff import Backoff

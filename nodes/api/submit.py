@@ -14,8 +14,9 @@ from duly.nodes.api import answers, batches, bodies, views
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid, unavailable
 from duly.nodes.api.submissions import Checker, new_task, take_key_header
 from duly.nodes.api.wire import Batch, BatchAnswer, TaskSubmission
-from duly.storage import tasks
-from duly.storage.tasks import NewTask, Rejected, Submitted, TaskRow
+from duly.storage import submitting, tasks
+from duly.storage.submitting import NewTask, Rejected, Submitted
+from duly.storage.tasks import TaskRow
 from duly.wheel.durations import from_us
 
 _ANSWER_S = 8.5
@@ -106,7 +107,7 @@ class SubmitHandlers:
     async def _insert_all(self, new: list[NewTask]) -> list[Submitted]:
         now = self._now()
         until = now + timedelta(seconds=self._context.options.idempotency_ttl_s)
-        inserted = await tasks.submit_all(self._db, new, now, until)
+        inserted = await submitting.submit_all(self._db, new, now, until)
         await wakes.wake(self._context, waiting(new, inserted))
         return inserted
 

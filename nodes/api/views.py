@@ -7,7 +7,8 @@ from msgspec import UNSET, Raw
 
 from duly.nodes.api.wire import NULL, AuditEntry, RunView, TaskView
 from duly.storage.audit import Noted
-from duly.storage.tasks import NewTask, RunRow, TaskRow
+from duly.storage.submitting import NewTask
+from duly.storage.tasks import RunRow, TaskRow
 from duly.wheel.backoff import Backoff
 
 encoder = msgspec.json.Encoder()

@@ -22,7 +22,7 @@ from duly.actors.messages import Missed, Schedule
 from duly.actors.runtime import Child, Supervisor
 from duly.nodes.api.submissions import periodic
 from duly.storage.errors import StoreUnavailableError
-from duly.storage.tasks import NewTask
+from duly.storage.submitting import NewTask
 
 MINUTE = timedelta(minutes=1)
 
@@ -154,3 +154,21 @@ async def test_what_need_not_move_is_left_alone() -> None:
         rig.context.boxes.catchup.offer(Missed([paused, in_time, UUID(int=9)]))
         await anyio.sleep(1)
     assert db.store.tasks == before
+
+
+async def test_a_schedule_that_is_not_understood_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    db = Database()
+    lost, other = db.put(1, 5), db.put(2, 5)
+    # As after an update of the zone data that has dropped a zone.
+    db.store.tasks[lost]["schedule"] = '{"cron":"0 3 * * *","timezone":"Nowhere/Gone"}'
+    async with catching_up(db) as rig:
+        for _ in range(3):
+            rig.context.boxes.catchup.offer(Missed([lost, other]))
+            await anyio.sleep(0.5)
+    told = [line for line in caplog.messages if "cannot go on" in line]
+    assert len(told) == 1
+    assert str(lost) in told[0]
+    assert db.skipped(lost) == []
+    assert len(db.skipped(other)) == 4

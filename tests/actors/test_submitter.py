@@ -17,7 +17,7 @@ from duly.actors.runtime import ActorCrashedError, Child, Mailbox, MailboxClosed
 from duly.actors.runtime.supervisor import Supervisor
 from duly.actors.submitter import Submitter
 from duly.storage.errors import StoreUnavailableError
-from duly.storage.tasks import NewTask, Submitted
+from duly.storage.submitting import NewTask, Submitted
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from waiting import wait_for
 
 from duly.actors.messages import Submit
 from duly.actors.runtime import Reply
-from duly.storage.tasks import NewTask, Submitted
+from duly.storage.submitting import NewTask, Submitted
 
 FAR = "2040-01-01T00:00:00Z"
 

@@ -22,11 +22,12 @@ from store_rig import (
     submit,
 )
 
-from duly.storage import claims, tasks
+from duly.storage import claims, submitting, tasks
 from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import DueRow
-from duly.storage.tasks import Change, NewTask, Rejected, Submitted
+from duly.storage.submitting import NewTask, Rejected, Submitted
+from duly.storage.tasks import Change
 
 LATER = NOW + timedelta(seconds=5)
 UNTIL = NOW + timedelta(hours=1)
@@ -72,7 +73,7 @@ async def arm(store: Store, where: str) -> None:
 
 async def warm_up(db: Database) -> None:
     """So that the connection's next statement is the one meant, and none to prepare it."""
-    (unused,) = await tasks.submit(
+    (unused,) = await submitting.submit(
         db, [new_task(own_id=True, created_at=NOW - timedelta(1))], NOW, UNTIL
     )
     await tasks.patch(db, unused.id, Change(priority=1), None, NOW)
@@ -86,11 +87,11 @@ Submit = Callable[[Database, list[NewTask]], Awaitable[list[Submitted]]]
 
 
 async def one_by_one(db: Database, new: list[NewTask]) -> list[Submitted]:
-    return await tasks.submit(db, new, NOW, UNTIL)
+    return await submitting.submit(db, new, NOW, UNTIL)
 
 
 async def all_or_none(db: Database, new: list[NewTask]) -> list[Submitted]:
-    return await tasks.submit_all(db, new, NOW, UNTIL)
+    return await submitting.submit_all(db, new, NOW, UNTIL)
 
 
 @pytest.mark.parametrize("put", [one_by_one, all_or_none])
@@ -140,7 +141,7 @@ async def test_a_stored_task_that_has_been_run_meanwhile_is_not_stored_again(
 
 async def test_a_refused_batch_is_refused_all_the_same(store: Store, cut_transaction: Cut) -> None:
     taken = new_task(own_id=True, created_at=NOW - timedelta(1))
-    await tasks.submit(store.db, [taken], NOW, UNTIL)
+    await submitting.submit(store.db, [taken], NOW, UNTIL)
     await cut_transaction()
     with pytest.raises(Rejected) as caught:
         await all_or_none(store.db, [new_task(), taken._replace(payload="2", created_at=NOW)])
@@ -205,7 +206,7 @@ async def test_an_id_that_is_not_ours_is_not_taken_for_it(
     store: Store, cut_transaction: Cut
 ) -> None:
     taken: UUID = uuid4()
-    await tasks.submit(
+    await submitting.submit(
         store.db, [new_task(id=taken, own_id=True, created_at=NOW - timedelta(1))], NOW, UNTIL
     )
     await cut_transaction()

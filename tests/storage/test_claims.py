@@ -21,7 +21,7 @@ from store_rig import (
 )
 from waiting import wait_for
 
-from duly.storage import claims, slots, tasks
+from duly.storage import claims, slots, submitting
 from duly.storage.claims import Claim
 from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
@@ -227,7 +227,7 @@ class TestTheBarrier:
 
 async def test_what_is_due_comes_by_slot_in_order_after_its_cursor(db: Database) -> None:
     new = [new_task(due=NOW + timedelta(seconds=n)) for n in range(40)]
-    answers = await tasks.submit(db, new, NOW, NOW)
+    answers = await submitting.submit(db, new, NOW, NOW)
     slot = answers[0].slot
     assert slot is not None
     mine = {answer.id for answer in answers if answer.slot == slot}

@@ -17,7 +17,7 @@ from store_rig import (
 )
 
 from duly.actors.recording import record
-from duly.storage import claims, courses, tasks
+from duly.storage import claims, courses, submitting, tasks
 from duly.storage.claims import Claimed, Settlement
 from duly.storage.courses import CourseRow, Move, Place
 from duly.storage.database import Database
@@ -28,7 +28,7 @@ WHY = '{"type": "overrun"}'
 SCHEDULE = '{"every": 3600.0}'
 
 
-def periodic(**changes: Any) -> tasks.NewTask:
+def periodic(**changes: Any) -> submitting.NewTask:
     """Made an hour before its first occurrence, which is due at `NOW`."""
     plain = new_task(
         created_at=NOW - HOUR, schedule=SCHEDULE, interval=HOUR, following=NOW + HOUR, max_retries=1
@@ -38,7 +38,7 @@ def periodic(**changes: Any) -> tasks.NewTask:
 
 async def store(db: Database, **changes: Any) -> DueRow:
     new = periodic(**changes)
-    (answer,) = await tasks.submit(db, [new], NOW, NOW)
+    (answer,) = await submitting.submit(db, [new], NOW, NOW)
     assert answer.slot is not None
     return DueRow(new.id, answer.slot, new.due, 0, new.priority, new.queue)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from duly.storage import claims, slots, tasks
+from duly.storage import claims, slots, submitting
 from duly.storage.claims import Attempt, Claimed, Ended, Settlement
 from duly.storage.database import Database
 from duly.storage.slots import SLOTS, DueRow
@@ -25,9 +25,9 @@ async def opened(url: str, **options: Any) -> AsyncIterator[Database]:
         await db.close()
 
 
-def new_task(**changes: Any) -> tasks.NewTask:
+def new_task(**changes: Any) -> submitting.NewTask:
     """A checked submission, due at `NOW`."""
-    plain = tasks.NewTask(
+    plain = submitting.NewTask(
         id=uuid4(), type="t", queue="default", payload="{}", due=NOW, max_retries=3, backoff=None,
         timeout=300.0, misfire_grace=None, on_lost="retry", priority=5, key=None, fingerprint=None,
         tags="{}", own_id=False, created_at=NOW, occurrence=NOW,
@@ -38,7 +38,7 @@ def new_task(**changes: Any) -> tasks.NewTask:
 async def submit(db: Database, count: int = 1, **changes: Any) -> list[DueRow]:
     """Insert tasks; answers them as the wheel keeps them."""
     new = [new_task(**changes) for _ in range(count)]
-    answers = await tasks.submit(db, new, NOW, NOW)
+    answers = await submitting.submit(db, new, NOW, NOW)
     by_id = {answer.id: answer for answer in answers}
     rows = []
     for one in new:

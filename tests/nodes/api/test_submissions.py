@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from duly.nodes.api.problems import Problem
 from duly.nodes.api.submissions import Checker, fingerprint, new_task, take_key_header
 from duly.nodes.api.wire import TaskSubmission
-from duly.storage.tasks import NewTask
+from duly.storage.submitting import NewTask
 from duly.wheel.durations import to_us
 
 NOW_US = 1_900_000_000_000_000

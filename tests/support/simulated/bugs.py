@@ -13,10 +13,10 @@ from duly.actors.runtime import Mailbox
 from duly.actors.runtime.child import Place
 from duly.actors.ticker import Ticker
 from duly.actors.vanished import Vanished
-from duly.storage import tasks
+from duly.storage import submitting
 from duly.storage.claims import Claimed
 from duly.storage.streams import Streams
-from duly.storage.tasks import Submitted
+from duly.storage.submitting import Submitted
 from simulated import course_statements, statements, task_statements
 from simulated.store import Row, Store
 from simulated.world import Verdict, World, simulate
@@ -145,11 +145,11 @@ def _start_whoever_asks(
 # The product
 
 
-_insert = tasks.submit
+_insert = submitting.submit
 
 
 async def _answer_before_commit(
-    db: Any, new: list[tasks.NewTask], now: datetime, until: datetime
+    db: Any, new: list[submitting.NewTask], now: datetime, until: datetime
 ) -> list[Submitted]:
     asyncio.ensure_future(_insert(db, new, now, until)).add_done_callback(
         lambda task: task.cancelled() or task.exception()
@@ -222,7 +222,7 @@ BUGS = {
         "redis_loss", "hang", start=_start_whoever_asks
     ),
     "a submission is acknowledged before its commit": _bug(
-        "postgres_noise", "node_kill", method=(tasks, "submit", _answer_before_commit)
+        "postgres_noise", "node_kill", method=(submitting, "submit", _answer_before_commit)
     ),
     "a task is published before its claim": _bug(method=(Firing, "_claim", _publish_first)),
     "a failure is recorded whatever its token": _bug(

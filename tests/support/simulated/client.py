@@ -20,7 +20,7 @@ from duly.storage import courses as stored
 from duly.storage import tasks
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE
-from duly.storage.tasks import NewTask, Submitted
+from duly.storage.submitting import NewTask, Submitted
 from duly.wheel.durations import from_us
 from duly.wheel.schedule import parse
 from simulated.faults import InjectedCrash

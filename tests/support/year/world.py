@@ -28,7 +28,7 @@ from duly.nodes.api.rescheduling import Refused, Rescheduling
 from duly.nodes.api.submissions import Checker, new_task
 from duly.nodes.api.wire import TaskSubmission
 from duly.storage import courses as stored
-from duly.storage import tasks
+from duly.storage import submitting
 from duly.storage.claims import Claimed, Ended
 from duly.storage.errors import StoreUnavailableError
 from duly.wheel.durations import from_us
@@ -217,7 +217,7 @@ class Year:
         now = from_us(drawn.created_us)
         # As if the node had made the id: then a submission is one statement.
         new = new._replace(own_id=False)
-        inserted = await tasks.submit(node.db, [new], now, now)
+        inserted = await submitting.submit(node.db, [new], now, now)
         await wakes.wake(node.context, waiting([new], inserted))
 
     async def _clients(self) -> None:

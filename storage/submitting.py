@@ -1,0 +1,151 @@
+"""Takes tasks into the store: each for itself, or all or none.
+
+One statement inserts many. If its answer is lost, what it stored is looked up, and what is missing is
+inserted (`certainty`).
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from duly.storage import certainty
+from duly.storage.database import Database
+
+
+class NewTask(NamedTuple):
+    """A checked submission. JSON fields are text; `timeout` and `misfire_grace` in seconds.
+
+    `due` is when the first occurrence runs; of periodic tasks `occurrence` is its nominal time, and
+    the fields after it are as in `courses.Place`.
+    """
+
+    id: UUID
+    type: str
+    queue: str
+    payload: str
+    due: datetime
+    max_retries: int
+    backoff: str | None
+    timeout: float
+    misfire_grace: float | None
+    on_lost: str
+    priority: int
+    key: str | None
+    fingerprint: bytes | None
+    tags: str
+    own_id: bool
+    created_at: datetime
+    occurrence: datetime
+    schedule: str | None = None
+    interval: timedelta | None = None
+    overrun: str = "skip"
+    following: datetime | None = None
+    zone_data: str | None = None
+
+
+class Submitted(NamedTuple):
+    """What became of one submission.
+
+    `slot` and `created_at` are None if nothing was inserted: because the key is `known` (then
+    `first_id` is its task, `fingerprint` that of its body), or because the id is taken.
+    """
+
+    id: UUID
+    slot: int | None
+    created_at: datetime | None
+    slot_owner: str | None
+    known: bool
+    first_id: UUID | None
+    fingerprint: bytes | None
+
+
+class Rejected(Exception):  # noqa: N818 - rolls a transaction back, never seen by users
+    """Some submissions of an all-or-nothing batch were refused."""
+
+    def __init__(self, answers: list[Submitted]) -> None:
+        super().__init__("all or nothing")
+        self.answers = answers
+
+
+async def submit(
+    db: Database, tasks: Sequence[NewTask], now: datetime, keys_until: datetime
+) -> list[Submitted]:
+    """Insert tasks, each of which stands for itself: one statement, two if clients chose ids."""
+
+    async def attempt(some: Sequence[NewTask]) -> list[Submitted]:
+        columns = _columns(some, now, keys_until)
+        if not any(task.own_id for task in some):
+            return [Submitted(*row) for row in await db.fetch("submit", *columns)]
+
+        async def work(connection: Any) -> list[Submitted]:
+            async with connection.transaction():
+                return await _insert(connection, some, columns)
+
+        return await db.run(work)
+
+    return await _submitted_for_certain(db, tasks, attempt)
+
+
+async def submit_all(
+    db: Database, tasks: Sequence[NewTask], now: datetime, keys_until: datetime
+) -> list[Submitted]:
+    """Insert all of these tasks or, raising `Rejected`, none.
+
+    A known key with the same fingerprint is no reason to refuse.
+    """
+    bodies = {task.id: task.fingerprint for task in tasks}
+
+    async def attempt(some: Sequence[NewTask]) -> list[Submitted]:
+        columns = _columns(some, now, keys_until)
+
+        async def work(connection: Any) -> list[Submitted]:
+            async with connection.transaction():
+                answers = await _insert(connection, some, columns)
+                for answer in answers:
+                    same = answer.known and answer.fingerprint == bodies[answer.id]
+                    if answer.slot is None and not same:
+                        raise Rejected(answers)
+                return answers
+
+        return await db.run(work)
+
+    return await _submitted_for_certain(db, tasks, attempt)
+
+
+async def _submitted_for_certain(
+    db: Database,
+    tasks: Sequence[NewTask],
+    attempt: Callable[[Sequence[NewTask]], Awaitable[list[Submitted]]],
+) -> list[Submitted]:
+    """Make an attempt; if how it ended is in doubt, look what it stored, and attempt what is missing."""
+
+    async def again() -> list[Submitted]:
+        ids, times = [task.id for task in tasks], [task.created_at for task in tasks]
+        rows = await certainty.read_back(db, "stored", ids, times)
+        there = [
+            Submitted(row["id"], row["slot"], row["created_at"], row["owner"], False, None, None)
+            for row in rows
+        ]
+        found = {answer.id for answer in there}
+        missing = [task for task in tasks if task.id not in found]
+        return there + (await attempt(missing) if missing else [])
+
+    return await certainty.certain(lambda: attempt(tasks), again)
+
+
+async def _insert(connection: Any, tasks: Sequence[NewTask], columns: list[Any]) -> list[Submitted]:
+    """Within a transaction: insert, then take back whose id had ended in that very moment."""
+    rows = await connection.fetch(Database.sql("submit"), *columns)
+    answers = [Submitted(*row) for row in rows]
+    own = {task.id for task in tasks if task.own_id}
+    inserted = [answer.id for answer in answers if answer.slot is not None and answer.id in own]
+    if not inserted:
+        return answers
+    rows = await connection.fetch(Database.sql("withdraw_finished"), inserted)
+    taken = {row["id"] for row in rows}
+    return [a._replace(slot=None, created_at=None) if a.id in taken else a for a in answers]
+
+
+def _columns(tasks: Sequence[NewTask], now: datetime, keys_until: datetime) -> list[Any]:
+    return [*(list(column) for column in zip(*tasks, strict=True)), now, keys_until]
