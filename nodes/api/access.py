@@ -2,7 +2,8 @@
 
 A request shows its token as `Authorization: Bearer`. Only hashes are known here; they are compared in
 constant time, all of them. Too many wrong tokens from one address are answered 429 unseen, but for
-tokens that were right from that address before: behind a proxy one guesser locks nobody out.
+tokens that were right from that address before: behind a proxy one guesser locks nobody out. A browser that has
+signed in sends a cookie instead (`cookies`), and with each change the session's CSRF token.
 """
 
 import hashlib
@@ -19,13 +20,16 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from duly.nodes.api import own_machine
+from duly.nodes.api import cookies, own_machine
+from duly.nodes.api.cookies import Cookies
 from duly.nodes.api.problems import Problem
 from duly.nodes.api.throttle import KEYS_MAX, Buckets
 from duly.nodes.settings import Role, Token
+from duly.storage import secrets
 from duly.storage.audit import Note
+from duly.storage.database import Database
+from duly.storage.errors import StoreUnavailableError
 from duly.wheel.clock import Clock
-from duly.wheel.durations import to_us
 
 log = logging.getLogger("duly.api")
 
@@ -51,6 +55,9 @@ ROUTES: Final[Mapping[tuple[str, str], Role | None]] = {
     ("POST", "/v1/tasks/{id}/report"): "submit",
     ("POST", "/v1/reports"): "submit",
     ("GET", "/v1/audit"): "admin",
+    ("GET", "/v1/session"): "read",
+    ("POST", "/v1/session"): None,
+    ("DELETE", "/v1/session"): "read",
 }
 """The role that each route needs; None is open to everybody."""
 
@@ -59,6 +66,9 @@ FAILURES_MAX: Final = 30
 
 FAILURES_PER_S: Final = 0.5
 """How many more it may send after that."""
+
+CSRF_HEADER: Final = "X-CSRF-Token"
+"""What a change with a cookie has to show besides."""
 
 _RANKS: Final[Mapping[Role, int]] = {role: rank for rank, role in enumerate(get_args(Role))}
 
@@ -107,13 +117,22 @@ def note(action: str, details: Mapping[str, object] | None = None) -> Note:
 class Access:
     """Lets requests in, or not. Without tokens (so on loopback only) everybody is let in."""
 
-    def __init__(self, tokens: Sequence[Token], rate: float, burst: int, clock: Clock) -> None:
+    def __init__(
+        self, tokens: Sequence[Token], rate: float, burst: int, clock: Clock, db: Database
+    ) -> None:
         """`rate`, `burst`: requests a second, and at once, that each token may send; 0: any."""
         self._tokens = [(token.sha256.encode(), token) for token in tokens]
         self._clock = clock
+        self._db = db
+        self._cookies: Cookies | None = None
         self._rates = Buckets(rate, burst) if rate else None
         self._failures = Buckets(FAILURES_PER_S, FAILURES_MAX)
         self._welcome: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether anybody has to show a token at all."""
+        return bool(self._tokens)
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -122,16 +141,66 @@ class Access:
             own_machine.check(request)
             _caller.set(_ANYBODY)
             return await handler(request)
-        shown, remote = request.headers.get("Authorization"), request.remote or ""
-        needed = _needed(request)
-        _caller.set(
-            self.visitor(shown, remote) if needed is None else self.admit(shown, remote, needed)
-        )
+        needed, shown = _needed(request), request.headers.get("Authorization")
+        if shown is None and cookies.NAME in request.cookies:
+            _caller.set(await self._by_cookie(request, needed))
+        else:
+            remote = request.remote or ""
+            _caller.set(
+                self.visitor(shown, remote) if needed is None else self.admit(shown, remote, needed)
+            )
         return await handler(request)
 
     def admit(self, shown: str | None, remote: str, needed: Role) -> Caller:
         """Who shows this `Authorization` from this address. Raises `Problem` 401, 403 or 429."""
-        token = self._identify(shown, remote)
+        return self._let_in(self.identify(_secret(shown), remote), needed)
+
+    def visitor(self, shown: str | None, remote: str) -> Caller:
+        """Who comes to an open route: a stranger, unless the token is right."""
+        if shown is None:
+            return _STRANGER
+        try:
+            token = self.identify(_secret(shown), remote)
+        except Problem:
+            return _STRANGER
+        return Caller(token.name, token.role)
+
+    async def cookies(self) -> Cookies:
+        """What makes and reads cookies. Raises StoreUnavailableError before it is first known."""
+        if self._cookies is None:
+            secret = await secrets.get(self._db, "session")
+            self._cookies = Cookies([token for _, token in self._tokens], secret)
+        return self._cookies
+
+    async def csrf(self, request: web.Request) -> str | None:
+        """The CSRF token of the request's cookie; None if it came by another way than a cookie."""
+        cookie = request.cookies.get(cookies.NAME)
+        if cookie is None or not self._tokens or "Authorization" in request.headers:
+            return None
+        made = await self.cookies()
+        token = made.read(cookie, self._clock.now_us())
+        return None if token is None else made.csrf(token, cookie)
+
+    async def _by_cookie(self, request: web.Request, needed: Role | None) -> Caller:
+        cookie = request.cookies[cookies.NAME]
+        try:
+            made = await self.cookies()
+        except StoreUnavailableError:
+            if needed is None:
+                return _STRANGER
+            raise
+        token = made.read(cookie, self._clock.now_us())
+        if needed is None:
+            return _STRANGER if token is None else Caller(token.name, token.role)
+        if token is None:
+            raise _unauthorized("the session has ended: sign in")
+        if request.method not in ("GET", "HEAD"):
+            sent = request.headers.get(CSRF_HEADER, "").encode(errors="surrogateescape")
+            if not hmac.compare_digest(sent, made.csrf(token, cookie).encode()):
+                raise Problem(403, "Forbidden", f"a change needs the session's {CSRF_HEADER}")
+        return self._let_in(token, needed)
+
+    def _let_in(self, token: Token, needed: Role) -> Caller:
         if self._rates is not None:
             self._hold_rate(self._rates, token)
         who = Caller(token.name, token.role)
@@ -140,21 +209,8 @@ class Access:
             raise Problem(403, "Forbidden", detail)
         return who
 
-    def visitor(self, shown: str | None, remote: str) -> Caller:
-        """Who comes to an open route: a stranger, unless the token is right."""
-        if shown is None:
-            return _STRANGER
-        try:
-            token = self._identify(shown, remote)
-        except Problem:
-            return _STRANGER
-        return Caller(token.name, token.role)
-
-    def _identify(self, shown: str | None, remote: str) -> Token:
-        scheme, _, secret = (shown or "").partition(" ")
-        secret = secret.strip()
-        if scheme.lower() != "bearer" or not secret:
-            raise _unauthorized("send Authorization: Bearer with a token")
+    def identify(self, secret: str, remote: str) -> Token:
+        """Whose secret this is. Raises `Problem` 401 or 429."""
         # Bytes that are not UTF-8 come as surrogates, and go back to what they were.
         digest = hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest().encode()
         now_s = self._clock.monotonic()
@@ -166,7 +222,7 @@ class Access:
                 found = token
         if found is None:
             raise self._refused(remote, wait_s, now_s)
-        if found.expires_at is not None and self._clock.now_us() >= to_us(found.expires_at):
+        if cookies.has_expired(found, self._clock.now_us()):
             raise _unauthorized("the token has expired")
         self._remember(remote, found)
         return found
@@ -192,6 +248,15 @@ class Access:
         if wait_s := rates.wait_s(token.sha256, now_s):
             raise _too_many("requests with this token", wait_s)
         rates.take(token.sha256, now_s)
+
+
+def _secret(shown: str | None) -> str:
+    """The token in an `Authorization`. Raises `Problem` 401 if there is none."""
+    scheme, _, secret = (shown or "").partition(" ")
+    secret = secret.strip()
+    if scheme.lower() != "bearer" or not secret:
+        raise _unauthorized("send Authorization: Bearer with a token")
+    return secret
 
 
 def _needed(request: web.Request) -> Role | None:

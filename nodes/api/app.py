@@ -16,6 +16,7 @@ from duly.nodes.api.nodes import NodeHandlers
 from duly.nodes.api.openapi import OpenApiHandlers
 from duly.nodes.api.problems import Problem, unavailable
 from duly.nodes.api.schedules import ScheduleHandlers
+from duly.nodes.api.sessions import SessionHandlers
 from duly.nodes.api.submit import SubmitHandlers
 from duly.nodes.api.tasks import TaskHandlers
 from duly.nodes.api.workers import WorkerHandlers
@@ -38,7 +39,8 @@ _HEADERS = {
 
 def build_app(context: Context, settings: Settings, door: Door) -> web.Application:
     """The whole API of a node; `door` is where its connections come in."""
-    access = Access(settings.tokens, settings.token_rate, settings.token_burst, context.clock)
+    rate, burst = settings.token_rate, settings.token_burst
+    access = Access(settings.tokens, rate, burst, context.clock, context.api_db)
     app = web.Application(middlewares=[door.middleware, _problems, access.middleware])
     app.on_response_prepare.append(_set_headers)
     payload_limit = settings.payload_limit_bytes
@@ -50,6 +52,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         WorkerHandlers(context),
         AuditHandlers(context),
         NodeHandlers(context),
+        SessionHandlers(context, access),
         health,
         MetricsHandlers(context, health),
         OpenApiHandlers(),

@@ -7,17 +7,19 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from duly.nodes.api import wire
+from duly.nodes.api import cookies, wire
 from duly.nodes.api.health import Readiness
 from duly.nodes.api.nodes import NodeList
 from duly.nodes.api.problems import FieldError
 from duly.nodes.api.schedules import PARAMETERS, SchedulePreview
+from duly.nodes.api.sessions import SessionView, SignIn
 from duly.wheel.preview import COUNT_MAX
 
 _TYPES = (
     wire.TaskSubmission, wire.BatchAnswer, wire.TaskPatch, wire.TaskView, wire.TaskPage,
     wire.RunPage, wire.StartBody, wire.ReportBody, wire.ReportBatch, wire.ReportAnswer,
     wire.AuditPage, Readiness, FieldError, SchedulePreview, NodeList,
+    SessionView, SignIn,
 )  # fmt: skip
 
 _DESCRIBED = {
@@ -51,11 +53,14 @@ def document() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "Duly", "version": version("duly"),
                  "description": "Every task, duly, once."},
-        "security": [{"token": []}, {}],
+        "security": [{"token": []}, {"session": []}, {}],
         "paths": _paths(),
         "components": {
             "schemas": schemas,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "session": {"type": "apiKey", "in": "cookie", "name": cookies.NAME},
+            },
         },
     }  # fmt: skip
 
@@ -122,6 +127,11 @@ def _paths() -> dict[str, Any]:
             "get": _operation("Who changed what, newest first", {200: _ref("AuditPage")}, (422,),
                               parameters=noted + page)},
         "/v1/nodes": {"get": _operation("The live nodes", {200: _ref("NodeList")}, (422,))},
+        "/v1/session": {
+            "get": _operation("Who is asking", {200: _ref("SessionView")}, ()),
+            "post": _operation("Sign in: a cookie for a token", {200: _ref("SessionView")},
+                               body_errors, body=_ref("SignIn")),
+            "delete": _operation("Sign out: takes the cookie away", {204: None}, ())},
         "/healthz": {"get": _open("Is the process alive", {200: started})},
         "/readyz": {"get": _open("Does every part work", {200: _ref("Readiness"),
                                                           503: _ref("Readiness")})},
@@ -132,7 +142,7 @@ def _paths() -> dict[str, Any]:
 
 def _operation(
     summary: str,
-    answers: dict[int, dict[str, Any]],
+    answers: dict[int, dict[str, Any] | None],
     errors: tuple[int, ...],
     *,
     body: dict[str, Any] | None = None,
@@ -140,7 +150,7 @@ def _operation(
 ) -> dict[str, Any]:
     responses: dict[str, Any] = {
         str(status): {"description": "OK" if status < 300 else _DESCRIBED[status],
-                      "content": {"application/json": {"schema": schema}}}
+                      **({"content": {"application/json": {"schema": schema}}} if schema else {})}
         for status, schema in answers.items()
     }  # fmt: skip
     for status in sorted({*errors, 401, 403, 429, 503} - set(answers)):
@@ -158,7 +168,7 @@ def _operation(
     return operation
 
 
-def _open(summary: str, answers: dict[int, dict[str, Any]]) -> dict[str, Any]:
+def _open(summary: str, answers: dict[int, dict[str, Any] | None]) -> dict[str, Any]:
     """An operation that asks for no token."""
     operation = _operation(summary, answers, ())
     kept = {str(status): operation["responses"][str(status)] for status in answers}
