@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from duly.actors.known_controls import Controls
 from duly.actors.messages import (
     DispatcherMessage,
     Missed,
@@ -96,5 +97,7 @@ class Context:
     clock: ClusterClock
     boxes: Boxes = field(default_factory=Boxes)
     vitals: Vitals = field(default_factory=Vitals)
+    controls: Controls = field(default_factory=Controls)
+    """What operators have set of the queues."""
     zone_versions: ZoneVersions = field(default_factory=ZoneVersions)
     """Of the live nodes; the leases look at each beat."""

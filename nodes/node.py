@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from duly.actors.catchup import CatchUp
 from duly.actors.clock import ClockActor
 from duly.actors.context import Context, Options
+from duly.actors.controls import ControlReader
 from duly.actors.dispatcher import Dispatcher
 from duly.actors.leases import LeaseActor
 from duly.actors.listener import Listener
@@ -42,6 +43,7 @@ def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor
     children = [
         Child("clock", lambda: ClockActor(context)),
         Child("upkeep", lambda: Upkeep(context)),
+        Child("controls", lambda: ControlReader(context)),
         Child("ticker", lambda: Ticker(context), boxes.ticker),
         Child("dispatcher", lambda: Dispatcher(context), boxes.dispatcher),
         Child("prefetcher", lambda: Prefetcher(context), boxes.prefetcher),

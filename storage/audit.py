@@ -1,4 +1,4 @@
-"""Who changed what: a row in the transaction of each change that a client makes to a task that is stored."""
+"""Who changed what: a row in the transaction of each change that a client makes to what is stored."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -25,7 +25,8 @@ class Noted(NamedTuple):
     who: str | None
     role: str
     action: str
-    task_id: UUID
+    task_id: UUID | None
+    """None: a change that is not one of a task."""
     details: str | None
 
 
@@ -40,9 +41,14 @@ class Filter(NamedTuple):
 
 
 async def change(
-    db: Database, note: Note | None, name: str, task_id: UUID, now: datetime, *args: Any
+    db: Database,
+    note: Note | None,
+    name: str,
+    task_id: UUID | None,
+    now: datetime,
+    *args: Any,
 ) -> list[Any]:
-    """Run the statement called `name` and, if it has changed the task, note it in the same transaction.
+    """Run the statement called `name` and, if it has changed anything, note it in the same transaction.
 
     Without a note the statement runs by itself. Its rows say whether it has changed anything: none, or
     one whose `was_changed` is false.

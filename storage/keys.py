@@ -80,6 +80,9 @@ def lease(slot: int) -> str:
 LEASE_SINCE = "duly:lease:since"
 """On each lease server: its run id, and since when this run has kept its data, ms on its own clock."""
 
+QUEUES_CHANGED = "duly:queues:changed"
+"""Pub/sub channel: an operator changed what is set of a queue. May get lost: it is read again anyway."""
+
 NODES_SEEN = "duly:{nodes}:seen"
 """Sorted set node id -> when it last beat, ms on Redis's clock."""
 

@@ -118,6 +118,16 @@ class Streams:
         """Listen on this node's wake channel."""
         return subscribed(self._reader, keys.wake(self._node_id), self._timeout_s)
 
+    # What operators set of queues
+
+    async def announce_controls(self) -> None:
+        """Tell every node that what is set of a queue has changed. May get lost: they look anyway."""
+        await self._command("PUBLISH", keys.QUEUES_CHANGED, b"")
+
+    def control_changes(self) -> AbstractAsyncContextManager[NextMessage]:
+        """Listen for such announcements."""
+        return subscribed(self._reader, keys.QUEUES_CHANGED, self._timeout_s)
+
     # Reports
 
     async def known_queues(self) -> set[str]:

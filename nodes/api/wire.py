@@ -186,7 +186,8 @@ class AuditEntry(msgspec.Struct):
     who: str | None
     role: str
     action: str
-    task_id: UUID
+    task_id: UUID | None
+    """Null if the change was not one of a task; then `details` says of what."""
     details: Raw
 
 

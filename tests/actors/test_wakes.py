@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import msgspec
 import pytest
 from actor_rig import served
+from channel_rig import Channel
 from firing_rig import Firing, due_row
 from virtual_time import VIRTUAL_TIME
 
@@ -17,7 +16,6 @@ from duly.actors import wakes
 from duly.actors.listener import Listener
 from duly.actors.messages import Schedule
 from duly.actors.runtime import Child, Supervisor
-from duly.storage.channel import NextMessage
 from duly.storage.tasks import Waiting
 
 
@@ -56,28 +54,6 @@ async def test_redis_that_does_not_answer_holds_nobody_up() -> None:
 def test_what_is_no_wake_is_refused(message: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
         wakes.decode(message)
-
-
-class Channel:
-    """A wake channel that says what the test puts in; an exception is raised to the listener."""
-
-    def __init__(self) -> None:
-        self.says: asyncio.Queue[bytes | Exception] = asyncio.Queue()
-        self.subscriptions = 0
-
-    @asynccontextmanager
-    async def wakes(self) -> AsyncIterator[NextMessage]:
-        self.subscriptions += 1
-
-        async def next_message(silence_s: float) -> bytes | None:
-            with anyio.move_on_after(silence_s):
-                said = await self.says.get()
-                if isinstance(said, Exception):
-                    raise said
-                return said
-            return None
-
-        yield next_message
 
 
 async def test_the_listener_passes_on_and_outlives_trouble(

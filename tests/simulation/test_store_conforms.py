@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import simulated.course_statements
+import simulated.queue_statements
 import simulated.statements
 import simulated.task_statements  # noqa: F401 - registers statements
 from simulated.statement_draws import Draws
@@ -28,6 +29,7 @@ _TABLES = {
     "runs": "task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at, "
     "recorded_at, error, result",
     "slots": "slot, owner, epoch",
+    "queues": "queue, paused, paused_by, paused_at, rate, burst, max_in_flight, updated_at, updated_by",
 }
 
 
@@ -38,7 +40,7 @@ def shown(rows: Iterable[Any]) -> list[str]:
 def held(store: Store, table: str) -> Iterable[dict[str, Any]]:
     tables: dict[str, Iterable[dict[str, Any]]] = {
         "tasks": store.tasks.values(), "finished_tasks": store.finished.values(),
-        "runs": store.runs, "slots": store.slots.values(),
+        "runs": store.runs, "slots": store.slots.values(), "queues": store.queues.values(),
     }  # fmt: skip
     return tables[table]
 

@@ -4,7 +4,7 @@ loop             an event loop whose clock jumps, whose order is drawn, and whic
 scopes           the same order of cancellations each time
 faults, link     what happens to a call on its way
 store            PostgreSQL in memory; what its statements do: statements, task_statements,
-                 course_statements
+                 course_statements, queue_statements
 database         a node's access to it
 redis_data       what Redis keeps; redis_commands, redis_lua: what is done to it
 redis_server     a server of it; redis_client: a process's access

@@ -224,6 +224,17 @@ class Draws:
         to = rng.choice(((None,) * 5, times))
         return *at, *to, skipped_at, skipped_why, *seen, recount
 
+    def _queue_controls(self) -> tuple[Any, ...]:
+        return ()
+
+    def _control_queue(self) -> tuple[Any, ...]:
+        rng = self._rng
+        flags = [rng.random() < 0.5 for _ in range(3)]
+        limits = [rng.choice((None, 1, 7)) if flag else None for flag in flags]
+        paused, who = rng.choice((None, True, False)), rng.choice((None, "ann", "bob"))
+        pairs = [word for pair in zip(flags, limits, strict=True) for word in pair]
+        return rng.choice("qr"), paused, *pairs, self.now, who
+
     def _runs(self) -> tuple[Any, ...]:
         return self._rng.choice(self._ids[-12:]), None, None, 100
 

@@ -71,6 +71,7 @@ class Store:
         self.finished: dict[UUID, Row] = {}
         self.runs: list[Row] = []
         self.keys: dict[str, Row] = {}
+        self.queues: dict[str, Row] = {}
         self.slots: dict[int, Row] = {
             slot: {"slot": slot, "owner": None, "epoch": 0} for slot in range(slots)
         }
@@ -94,7 +95,7 @@ class Store:
 
     def transaction(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
         """Run `work(connection)` to its end in one step; undone if it raises."""
-        names = ("tasks", "finished", "runs", "keys", "slots")
+        names = ("tasks", "finished", "runs", "keys", "queues", "slots")
         before = {name: deepcopy(getattr(self, name)) for name in names}
         watcher, self.watcher = self.watcher, None
         try:

@@ -1,0 +1,78 @@
+"""What operators have set of the queues, as this node knows it.
+
+The table is the truth. A change is announced over Redis, and the table is read again all the while,
+so a node knows of a change within a second. While PostgreSQL is away, what was last read counts.
+"""
+
+import asyncio
+import logging
+from typing import NoReturn
+
+import anyio
+
+from duly.actors.context import Context
+from duly.actors.patience import Patience
+from duly.actors.runtime import Actor, Mailbox
+from duly.storage import queues
+from duly.storage.errors import StoreUnavailableError
+from duly.storage.redis import TROUBLE
+
+log = logging.getLogger("duly.controls")
+
+_EVERY_S = 0.7  # and the statement: a second in all, if the announcement was lost
+_SILENCE_S = 10.0
+
+
+class ControlReader(Actor[NoReturn]):
+    """Keeps `context.controls` up to date."""
+
+    name = "controls"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(Mailbox("controls", 1))
+        self._context = context
+        self._news = asyncio.Event()
+        board = context.vitals.postgres
+        self._reading = Patience("reading what is set of queues", log, board)
+        self._hearing = Patience("listening for changes of queues", log)
+
+    async def started(self) -> None:
+        while (wait_s := await self._read()) is not None:
+            await self.pause(wait_s)
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._hear)
+            while not self.stopping.is_set():
+                with anyio.move_on_after(_EVERY_S):
+                    await self._news.wait()
+                self._news.clear()
+                wait_s = await self._read()
+                if wait_s is not None:
+                    await self.pause(wait_s)
+            tasks.cancel_scope.cancel()
+
+    def request_stop(self) -> None:
+        super().request_stop()
+        self._news.set()
+
+    async def _read(self) -> float | None:
+        """Read the table; if that fails, the seconds to wait before the next try."""
+        try:
+            found = await queues.controls(self._context.db)
+        except StoreUnavailableError as error:
+            return self._reading.failed(error)
+        self._reading.worked()
+        self._context.controls.update(found)
+        return None
+
+    async def _hear(self) -> None:
+        while True:
+            try:
+                async with self._context.streams.control_changes() as next_message:
+                    self._hearing.worked()
+                    while True:
+                        if await next_message(_SILENCE_S) is not None:
+                            self._news.set()
+            except TROUBLE as error:
+                await anyio.sleep(self._hearing.failed(error))

@@ -1,0 +1,58 @@
+"""What operators set of a queue: whether it is paused, its rate, how much of it may run at once."""
+
+import math
+from datetime import datetime
+from typing import NamedTuple
+
+from duly.storage import audit
+from duly.storage.audit import Note
+from duly.storage.database import Database
+
+
+class Control(NamedTuple):
+    """Of one queue. Null: no limit."""
+
+    queue: str
+    paused: bool = False
+    paused_by: str | None = None
+    """The name of the token; also null if it was paused on a node without tokens."""
+    paused_at: datetime | None = None
+    rate: float | None = None
+    """Tasks a second, over the whole cluster."""
+    burst: int | None = None
+    """How many may go at once after a silence; None: `burst_max` follows from the rate."""
+    max_in_flight: int | None = None
+    """Tasks dispatched and not recorded, over the whole cluster."""
+    updated_at: datetime | None = None
+    updated_by: str | None = None
+
+    @property
+    def burst_max(self) -> int:
+        """How many may go at once: `burst`, or else what comes in a tenth of a second."""
+        return self.burst or max(1, math.ceil((self.rate or 0.0) / 10))
+
+
+class ControlChange(NamedTuple):
+    """What to change of a queue. `paused`: None leaves it; the limits change if `set_…` says so."""
+
+    paused: bool | None = None
+    set_rate: bool = False
+    rate: float | None = None
+    set_burst: bool = False
+    burst: int | None = None
+    set_max_in_flight: bool = False
+    max_in_flight: int | None = None
+
+
+async def controls(db: Database) -> list[Control]:
+    """Of every queue of which anything was ever set."""
+    return [Control(*row) for row in await db.fetch("queue_controls")]
+
+
+async def control(
+    db: Database, queue: str, wanted: ControlChange, now: datetime, note: Note
+) -> Control:
+    """Change what is set of a queue, and note it in the same transaction."""
+    args = (queue, *wanted, now, note.who)
+    rows = await audit.change(db, note, "control_queue", None, now, *args)
+    return Control(*rows[0])
