@@ -11,6 +11,7 @@ from typing import NoReturn
 import anyio
 
 from duly.actors.context import Context
+from duly.actors.messages import Controlled
 from duly.actors.patience import Patience
 from duly.actors.runtime import Actor, Mailbox
 from duly.storage import queues
@@ -24,7 +25,7 @@ _SILENCE_S = 10.0
 
 
 class ControlReader(Actor[NoReturn]):
-    """Keeps `context.controls` up to date."""
+    """Keeps `context.controls` up to date, and tells the dispatcher when something has changed."""
 
     name = "controls"
 
@@ -63,7 +64,9 @@ class ControlReader(Actor[NoReturn]):
         except StoreUnavailableError as error:
             return self._reading.failed(error)
         self._reading.worked()
-        self._context.controls.update(found)
+        if self._context.controls.update(found):
+            # Its mailbox is full? Then it is awake, and looks at the controls soon.
+            self._context.boxes.dispatcher.offer(Controlled())
         return None
 
     async def _hear(self) -> None:

@@ -6,7 +6,8 @@ waits for capacity waits here, unclaimed, by priority and due time; so cancel, p
 still win. The nodes share a queue's room by the same order (see `line`).
 
 A queue that has more due than fits here is *saturated*: the prefetcher leaves what is due of it in
-the store, and brings the best of it whenever there is room.
+the store, and brings the best of it whenever there is room. A paused queue with anything due is
+treated as one that has no room: nothing of it is kept here, and nothing of it is asked for.
 """
 
 import logging
@@ -21,7 +22,16 @@ import anyio.abc
 from duly.actors.context import Context
 from duly.actors.firing import Firing
 from duly.actors.line import Line
-from duly.actors.messages import Capacity, DispatcherMessage, Due, Ownership, Refilled, Saturated
+from duly.actors.messages import (
+    Capacity,
+    Controlled,
+    DispatcherMessage,
+    Due,
+    Ownership,
+    Refilled,
+    Saturated,
+)
+from duly.actors.ready import ReadyQueue
 from duly.actors.runtime import Actor, MailboxClosedError
 from duly.storage.slots import SLOTS, DueRow
 from duly.storage.stream_facts import NOTHING_WAITS
@@ -107,7 +117,8 @@ class Dispatcher(Actor[DispatcherMessage]):
             ready.refilled(message.complete)
             if not ready.saturated:
                 self._saturated.discard(message.queue)
-        else:
+                self._forget_if_idle(message.queue)
+        elif not isinstance(message, Controlled):  # at which the pump looks
             before, self._ownership = self._ownership, message
             if self._slots_lost and message.epochs:
                 self._slots_back_at = self._context.clock.monotonic()
@@ -122,13 +133,21 @@ class Dispatcher(Actor[DispatcherMessage]):
         return self._queues[name]
 
     def _add(self, rows: Iterable[DueRow]) -> None:
+        paused = self._context.controls.paused
         for row in rows:
             ready = self._queue(row.queue).ready
+            if row.queue in paused:
+                self._leave_to_store(row.queue, ready)
+                continue
             if not len(ready) and row.queue not in self._turns:
                 self._turns.append(row.queue)
             ready.add(row)
             if ready.saturated:
                 self._saturated.add(row.queue)
+
+    def _leave_to_store(self, name: str, ready: ReadyQueue) -> None:
+        ready.leave_to_store()
+        self._saturated.add(name)
 
     def _forget_if_idle(self, name: str) -> None:
         known = name in self._saturated or name in self._turns
@@ -150,6 +169,8 @@ class Dispatcher(Actor[DispatcherMessage]):
         while self._under_way < _AT_ONCE and without_room < len(self._turns):
             name = self._turns.popleft()
             queue = self._queues[name]
+            if name in self._context.controls.paused:
+                self._leave_to_store(name, queue.ready)
             if not len(queue.ready):
                 self._forget_if_idle(name)
                 continue
@@ -222,7 +243,8 @@ class Dispatcher(Actor[DispatcherMessage]):
     def _tell_saturated(self) -> None:
         if not self._saturated and not self._told.queues:
             return
-        hungry = frozenset(name for name in self._saturated if self._queues[name].ready.hungry)
+        able = self._saturated - self._context.controls.paused
+        hungry = frozenset(name for name in able if self._queues[name].ready.hungry)
         state = Saturated(frozenset(self._saturated), hungry)
         now = self._context.clock.monotonic()
         if state == self._told and now < self._tell_at:

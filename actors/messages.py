@@ -77,6 +77,10 @@ class Refilled(NamedTuple):
     complete: bool
 
 
+class Controlled(NamedTuple):
+    """controls -> dispatcher: what operators have set of queues has changed."""
+
+
 class Outcomes(NamedTuple):
     """api, reaper -> recorder: these attempts ended. Answers for each whether it was recorded."""
 
@@ -85,7 +89,7 @@ class Outcomes(NamedTuple):
 
 
 TickerMessage = Schedule | Ownership
-DispatcherMessage = Due | Capacity | Refilled | Ownership
+DispatcherMessage = Due | Capacity | Refilled | Controlled | Ownership
 PrefetcherMessage = Ownership | Saturated
 RecorderMessage = Outcomes | Ownership
 ReaperMessage = Ownership

@@ -76,6 +76,11 @@ class ReadyQueue:
         """Drop the rows of slots that are not ours any more."""
         self._hold([place for place in self._order if place[-1].slot in slots])
 
+    def leave_to_store(self) -> None:
+        """Turn all rows away: none of them has its turn for a long while."""
+        self._hold([])
+        self.saturated = self._turned_away = True
+
     def asked(self) -> None:
         """The store's rows of this queue are about to be read, the best first."""
         self._turned_away = False
