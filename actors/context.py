@@ -66,6 +66,8 @@ class Vitals:
 
     owned_slots: int = 0
     lease_valid_until: float = 0.0
+    lease_renewed_at: float = 0.0
+    """On the monotonic clock: of the lease that was renewed the longest ago."""
     wheel_entries: int = 0
     ready_entries: int = 0
     postgres: Troubles = field(default_factory=Troubles)

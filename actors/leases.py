@@ -194,7 +194,7 @@ class LeaseActor(Actor[Refused]):
     async def _beat(self) -> None:
         """Show that this node lives, and learn which slots should be its own."""
         try:
-            words = node_info.own(self._started_at, len(self._held))
+            words = node_info.own(self._context, self._started_at, len(self._held))
             live = await self._context.members.beat(words)
         except TROUBLE as error:
             self._members.failed(error)
@@ -245,7 +245,8 @@ class LeaseActor(Actor[Refused]):
         """In PostgreSQL first, as long as that is quick: then the next owner can be sure."""
         with anyio.move_on_after(_LET_GO_S):
             try:
-                await slots.let_go(self._context.db, given, self._context.node_id)
+                now = from_us(self._context.clock.now_us())
+                await slots.let_go(self._context.db, given, self._context.node_id, now)
                 self._postgres.worked()
             except StoreUnavailableError as error:
                 self._postgres.failed(error)
@@ -280,6 +281,7 @@ class LeaseActor(Actor[Refused]):
         until = min((lease.until for lease in self._held.values()), default=0.0)
         vitals, boxes = self._context.vitals, self._context.boxes
         vitals.owned_slots, vitals.lease_valid_until = len(epochs), until
+        vitals.lease_renewed_at = until + MARGIN_S - self._servers.valid_s
         ownership = Ownership(epochs, until)
         for box in (boxes.ticker, boxes.prefetcher, boxes.recorder, boxes.reaper):
             box.offer(ownership)

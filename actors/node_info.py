@@ -5,12 +5,19 @@ import os
 import socket
 from collections.abc import Iterable
 from datetime import datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from duly.wheel import zones
 
+if TYPE_CHECKING:
+    from duly.actors.context import Context
+
 log = logging.getLogger("duly.nodes")
+
+_VERSION = version("duly")
 
 
 class NodeInfo(msgspec.Struct):
@@ -24,16 +31,38 @@ class NodeInfo(msgspec.Struct):
     """How many it held at its last beat."""
     tzdata: str | None = None
     """IANA version of its time zone data."""
+    version: str | None = None
+    """Of Duly."""
+    wheel_entries: int | None = None
+    ready_entries: int | None = None
+    lease_age_s: float | None = None
+    """Since its leases were last renewed; None while it holds none."""
+    clock_offset_s: float | None = None
+    """How far its idea of PostgreSQL's time is ahead of what it last measured."""
+    redis: bool | None = None
+    """Whether all of its work with Redis succeeds."""
+    postgres: bool | None = None
 
 
 _decoder = msgspec.json.Decoder(NodeInfo)
 
 
-def own(started_at: datetime, slots: int) -> bytes:
+def own(context: "Context", started_at: datetime, slots: int) -> bytes:
     """This process's words."""
+    vitals, clock = context.vitals, context.clock
+    age_s = round(clock.monotonic() - vitals.lease_renewed_at, 3) if vitals.owned_slots else None
     return msgspec.json.encode(
-        NodeInfo(socket.gethostname(), os.getpid(), started_at, slots, zones.VERSION)
-    )
+        NodeInfo(
+            socket.gethostname(), os.getpid(), started_at, slots, zones.VERSION,
+            version=_VERSION,
+            wheel_entries=vitals.wheel_entries,
+            ready_entries=vitals.ready_entries,
+            lease_age_s=age_s,
+            clock_offset_s=clock.error_us / 1e6,
+            redis=not vitals.redis.now,
+            postgres=not vitals.postgres.now,
+        )
+    )  # fmt: skip
 
 
 def read(words: bytes) -> NodeInfo | None:

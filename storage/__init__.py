@@ -8,6 +8,7 @@ ids         time-ordered task ids
 tasks       what clients do: submit, get, list, cancel, patch, retry
 claims      the fenced writes: claim, start, complete, settle
 slots       who owns what, and what an owner reads
+explain     what the store knows of why a task has not run
 upkeep      the server's clock, partitions, retention
 keys        every Redis key
 redis       clients with time limits, and lua/*.lua by name
@@ -15,5 +16,6 @@ channel     listening on a pub/sub channel
 members     the live nodes
 leases      slot leases
 streams     the nodes' side of the conveyor
+sight       what people ask Redis: who works, where a task is
 conveyor    the workers' side of the conveyor
 """

@@ -136,7 +136,7 @@ async def pause(
     """Pause a task, or end the pause of one that runs; False if there was nothing to change."""
 
     async def attempt() -> bool:
-        args = (task_id, now, paused)
+        args = (task_id, now, paused, note and note.who)
         return bool(await audit.change(db, note, "pause", task_id, now, *args))
 
     async def again() -> bool:

@@ -92,5 +92,8 @@ NODES_BEATS = "duly:{nodes}:beats"
 NODES_CHANGED = "duly:{nodes}:changed"
 """Pub/sub channel: slots became free, look around now. May get lost: the next round looks anyway."""
 
+NODES_GONE = "duly:{nodes}:gone"
+"""Sorted set node id -> when a node that has vanished last beat; the last thousand of them."""
+
 NODES_INFO = "duly:{nodes}:info"
 """Hash node id -> JSON, what the node says of itself."""

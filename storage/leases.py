@@ -11,13 +11,14 @@ is of use all the same to whoever knows from PostgreSQL that no other node can h
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 
 from duly.storage import keys
-from duly.storage.redis import TROUBLE, Scripts, connect
+from duly.storage.redis import TROUBLE, Scripts, call, connect, text
 
 _DRIFT_SHARE = 0.01
 _DRIFT_S = 0.002
@@ -45,7 +46,10 @@ class LeaseServers:
     def __init__(self, urls: Sequence[str], holder: str, ttl_s: float, timeout_s: float) -> None:
         self.holder = holder
         self.ttl_s = ttl_s
+        self.valid_s = ttl_s * (1 - _DRIFT_SHARE) - _DRIFT_S
+        """How long a lease counts, from before it was asked for."""
         self._clients: list[Redis] = [connect(url, name=f"duly-lease-{holder}") for url in urls]
+        self._timeout_s = timeout_s
         self._scripts = [Scripts(client, timeout_s) for client in self._clients]
         self.majority = len(urls) // 2 + 1
 
@@ -71,6 +75,28 @@ class LeaseServers:
             names = [keys.lease(slot) for slot in slots]
             await self._everywhere("lease_release", names, [self.holder])
 
+    async def holders(self, slots: Sequence[int]) -> dict[int, str] | None:
+        """Slot -> holder of its lease, where there is one; None if no majority of the servers answers."""
+
+        async def one(client: Redis) -> Any:
+            try:
+                return await call(client, "MGET", *names, timeout_s=self._timeout_s)
+            except (*TROUBLE, ValueError):
+                return None
+
+        names = [keys.lease(slot) for slot in slots]
+        replies = await asyncio.gather(*(one(client) for client in self._clients))
+        answers = [reply for reply in replies if _one_each(reply, len(names))]
+        if len(answers) < self.majority:
+            return None
+        found: dict[int, str] = {}
+        for slot, column in zip(slots, zip(*answers, strict=True), strict=True):
+            counts = Counter(holder for holder in column if holder)
+            for holder, grants in counts.most_common(1):
+                if grants >= self.majority:
+                    found[slot] = text(holder)
+        return found
+
     async def close(self) -> None:
         """Close the connections."""
         for client in self._clients:
@@ -88,9 +114,8 @@ class LeaseServers:
         }
         held = frozenset(s for s, said in grants.items() if len(said) >= self.majority)
         young = frozenset(s for s in held if grants[s].count(1) < self.majority)
-        valid_s = self.ttl_s * (1 - _DRIFT_SHARE) - _DRIFT_S
         granted = frozenset(slot for slot, said in grants.items() if said)
-        return Held(held, valid_s, len(answers), young), granted
+        return Held(held, self.valid_s, len(answers), young), granted
 
     async def _everywhere(self, script: str, names: list[str], args: list[Any]) -> list[Any]:
         async def one(scripts: Scripts) -> Any:

@@ -32,7 +32,7 @@ class Members:
 
     async def beat(self, info: bytes) -> frozenset[str]:
         """Show that this node lives, and answer which do. If none is established, all count."""
-        names = [keys.NODES_SEEN, keys.NODES_BEATS, keys.NODES_INFO]
+        names = [keys.NODES_SEEN, keys.NODES_BEATS, keys.NODES_INFO, keys.NODES_GONE]
         words: list[Word] = [self._node_id, info, self._ttl_ms, self._beats + 1]
         rows = await self._scripts.run("beat", names, words)
         self._beats += 1
@@ -48,6 +48,16 @@ class Members:
             return {}
         said = await self._call("HMGET", keys.NODES_INFO, *ids)
         return {name.decode(): words for name, words in zip(ids, said, strict=True) if words}
+
+    async def silent_s(self, node_id: str) -> float | None:
+        """Seconds since a node last beat, alive or not; None if that is not known."""
+        for name in (keys.NODES_SEEN, keys.NODES_GONE):
+            score = await self._call("ZSCORE", name, node_id)
+            if score is not None:
+                seconds, microseconds = await self._call("TIME")
+                now_s: float = seconds + microseconds / 1e6
+                return max(0.0, now_s - float(score) / 1000)
+        return None
 
     async def leave(self) -> None:
         """Withdraw: the others need not wait for the TTL."""

@@ -83,15 +83,30 @@ async def take(
     return Taken(epochs, busy)
 
 
-async def let_go(db: Database, slots: Sequence[int], owner: str) -> None:
+async def let_go(db: Database, slots: Sequence[int], owner: str, now: datetime) -> None:
     """Own these slots no longer: whoever gets their leases next need not ask who else has them."""
-    await db.fetch("let_go_slots", list(slots), owner)
+    await db.fetch("let_go_slots", list(slots), owner, now)
 
 
 async def states(db: Database, slots: Sequence[int]) -> dict[int, SlotState]:
     """Who owns these slots."""
     rows = await db.fetch("slot_states", list(slots))
     return {row["slot"]: SlotState(row["owner"], row["epoch"]) for row in rows}
+
+
+class Holding(NamedTuple):
+    """A slot as PostgreSQL knows it; `free_since` is set when its owner lets it go."""
+
+    slot: int
+    owner: str | None
+    epoch: int
+    taken_at: datetime | None
+    free_since: datetime | None
+
+
+async def slot_map(db: Database) -> list[Holding]:
+    """Every slot, in order."""
+    return [Holding(*row) for row in await db.fetch("slot_map")]
 
 
 def session_name(owner: str) -> str:

@@ -12,6 +12,7 @@ from duly.storage import keys
 from duly.storage.channel import NextMessage, subscribed
 from duly.storage.claims import Claimed
 from duly.storage.redis import Scripts, Word, call, connect, text
+from duly.storage.sight import Sight
 from duly.storage.stream_facts import (
     NOTHING_WAITS,
     Backlog,
@@ -38,6 +39,8 @@ class Streams:
         self._client = connect(url, name=f"duly-{node_id}")
         self._reader = connect(url, name=f"duly-{node_id}-read")
         self._scripts = Scripts(self._client, timeout_s)
+        self.sight = Sight(self._client, self._scripts, timeout_s)
+        """Reads for people, over the same connections."""
         self._announced: set[str] = set()
         self._announced_reports: set[str] = set()
 

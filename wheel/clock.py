@@ -104,8 +104,13 @@ class ClusterClock:
     @property
     def ahead_us(self) -> int:
         """How far `now_us` is ahead of the estimate, which it lets catch up; 0 if it is not."""
+        return max(0, self.error_us)
+
+    @property
+    def error_us(self) -> int:
+        """How far `now_us` is ahead of the estimate; less than 0 if it is behind."""
         monotonic_us = _to_us(self._monotonic())
-        return max(0, self._shown_us(monotonic_us) - (monotonic_us + self.offset_us))
+        return self._shown_us(monotonic_us) - (monotonic_us + self.offset_us)
 
     def observe(self, sent: float, received: float, server_us: int) -> None:
         """Take a sample: the server's clock said `server_us` between `sent` and `received`.

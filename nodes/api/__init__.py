@@ -17,6 +17,8 @@ batches     the checks of many submissions at once
 submit      handlers: submit, batch
 tasks       handlers: get, list, patch, cancel, retry, runs
 audits      handler: who changed what
+nodes       handler: the live nodes
+cluster     handlers: the live workers, who owns the slots
 workers     handlers: start, report
 health      handlers: healthz, readyz
 openapi     the description of all this

@@ -42,6 +42,8 @@ ROUTES: Final[Mapping[tuple[str, str], Role | None]] = {
     ("GET", "/v1/tasks/{id}"): "read",
     ("GET", "/v1/tasks/{id}/runs"): "read",
     ("GET", "/v1/nodes"): "read",
+    ("GET", "/v1/workers"): "read",
+    ("GET", "/v1/slots"): "read",
     ("GET", "/v1/schedules/preview"): "read",
     ("POST", "/v1/tasks"): "submit",
     ("POST", "/v1/tasks/batch"): "submit",

@@ -10,6 +10,7 @@ from duly.actors.context import Context
 from duly.actors.runtime import ActorCrashedError, MailboxClosedError
 from duly.nodes.api.access import Access, check_routes
 from duly.nodes.api.audits import AuditHandlers
+from duly.nodes.api.cluster import ClusterHandlers
 from duly.nodes.api.health import HealthHandlers
 from duly.nodes.api.metrics import MetricsHandlers
 from duly.nodes.api.nodes import NodeHandlers
@@ -53,6 +54,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         AuditHandlers(context),
         NodeHandlers(context),
         SessionHandlers(context, access),
+        ClusterHandlers(context),
         health,
         MetricsHandlers(context, health),
         OpenApiHandlers(),

@@ -13,7 +13,7 @@ from duly.storage.redis import TROUBLE
 
 
 class NodeView(msgspec.Struct):
-    """A live node, as it said at its last beat."""
+    """A live node, as it said at its last beat; null: its version does not say."""
 
     id: str
     host: str
@@ -21,6 +21,13 @@ class NodeView(msgspec.Struct):
     slots: int
     started_at: datetime
     tzdata: str | None
+    version: str | None
+    wheel_entries: int | None
+    ready_entries: int | None
+    lease_age_s: float | None
+    clock_offset_s: float | None
+    redis: bool | None
+    postgres: bool | None
 
 
 class NodeList(msgspec.Struct):
@@ -51,7 +58,5 @@ class NodeHandlers:
         for name, words in registered.items():
             info = node_info.read(words)
             if info is not None:
-                items.append(
-                    NodeView(name, info.host, info.pid, info.slots, info.started_at, info.tzdata)
-                )
+                items.append(NodeView(name, **msgspec.structs.asdict(info)))
         return answers.body(NodeList(sorted(items, key=lambda node: (node.started_at, node.id))))

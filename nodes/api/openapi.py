@@ -8,6 +8,7 @@ import msgspec
 from aiohttp import web
 
 from duly.nodes.api import cookies, wire
+from duly.nodes.api.cluster import SlotList, WorkerList
 from duly.nodes.api.health import Readiness
 from duly.nodes.api.nodes import NodeList
 from duly.nodes.api.problems import FieldError
@@ -20,6 +21,7 @@ _TYPES = (
     wire.RunPage, wire.StartBody, wire.ReportBody, wire.ReportBatch, wire.ReportAnswer,
     wire.AuditPage, Readiness, FieldError, SchedulePreview, NodeList,
     SessionView, SignIn,
+    WorkerList, SlotList,
 )  # fmt: skip
 
 _DESCRIBED = {
@@ -132,6 +134,8 @@ def _paths() -> dict[str, Any]:
             "post": _operation("Sign in: a cookie for a token", {200: _ref("SessionView")},
                                body_errors, body=_ref("SignIn")),
             "delete": _operation("Sign out: takes the cookie away", {204: None}, ())},
+        "/v1/workers": {"get": _operation("The live workers", {200: _ref("WorkerList")}, (422,))},
+        "/v1/slots": {"get": _operation("Who owns the slots", {200: _ref("SlotList")}, (422,))},
         "/healthz": {"get": _open("Is the process alive", {200: started})},
         "/readyz": {"get": _open("Does every part work", {200: _ref("Readiness"),
                                                           503: _ref("Readiness")})},

@@ -19,6 +19,8 @@ with asked as (
         occurrence = r.next, next_run_at = r.next_run_at, following = r.following,
         done_until = r.done_until, skip_until = r.skip_until, skip_reason = r.skip_reason,
         zone_data = r.zone_data, paused = t.paused and not $13::boolean,
+        paused_by = case when not $13 then t.paused_by end,
+        paused_at = case when not $13 then t.paused_at end,
         version = t.version + 1, updated_at = $14
     from asked r
     where t.id = r.id and t.version = r.version and r.next_run_at is not null
@@ -59,7 +61,8 @@ from changed c left join again a on a.id = c.id left join slots s on s.slot = a.
 -- No claims any more, or, of a task that runs, claims again. A running attempt goes on: its version
 -- stays.
 update tasks t set
-    paused = $3, updated_at = $2, version = t.version + case when t.status = 'pending' then 1 else 0 end
+    paused = $3, paused_by = case when $3 then $4::text end, paused_at = case when $3 then $2::timestamptz end,
+    updated_at = $2, version = t.version + case when t.status = 'pending' then 1 else 0 end
 where t.id = $1 and t.paused <> $3
   and case when t.status = 'running' then true when t.status = 'pending' then $3 end
 returning t.id;

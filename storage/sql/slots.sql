@@ -10,7 +10,7 @@ with free as materialized (
     where slot = any($1::smallint[]) and (slot <> all($4::smallint[]) or owner is null or owner = $2)
     order by slot for update skip locked
 ), taken as (
-    update slots s set owner = $2, taken_at = $3, epoch = 1 + greatest(s.epoch,
+    update slots s set owner = $2, taken_at = $3, free_since = null, epoch = 1 + greatest(s.epoch,
         (('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint - 1) << 40)
     from free where s.slot = free.slot
     returning s.slot, s.epoch
@@ -20,13 +20,16 @@ from slots s left join taken on taken.slot = s.slot where s.slot = any($1::small
 
 -- name: let_go_slots
 -- The higher epoch refuses the claims that were still to come.
-update slots set owner = null, epoch = epoch + 1
+update slots set owner = null, free_since = $3, epoch = epoch + 1
 where slot in (
     select slot from slots where slot = any($1::smallint[]) and owner = $2 order by slot for update
 );
 
 -- name: slot_states
 select slot, owner, epoch from slots where slot = any($1::smallint[]);
+
+-- name: slot_map
+select slot, owner, epoch, taken_at, free_since from slots order by slot;
 
 -- name: end_sessions
 -- End the sessions called any of $1 that have held locks on slots for $2 seconds and more: a paused

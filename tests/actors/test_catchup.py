@@ -148,7 +148,7 @@ async def test_whoever_stops_in_the_middle_leaves_it_due_again_and_unclaimable()
 async def test_what_need_not_move_is_left_alone() -> None:
     db = Database()
     paused, in_time = db.put(1, 5), db.put(2, 0)
-    db.store.run("pause", [paused, at(0), True])
+    db.store.run("pause", [paused, at(0), True, None])
     before = dict(db.store.tasks)
     async with catching_up(db) as rig:
         rig.context.boxes.catchup.offer(Missed([paused, in_time, UUID(int=9)]))

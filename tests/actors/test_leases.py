@@ -58,6 +58,8 @@ class FakeServers:
 class FakeClock:
     """A monotonic clock that the test sets; the cluster's clock stays the real one."""
 
+    error_us = 0
+
     def __init__(self, context: Context) -> None:
         self.at = 1000.0
         self._now_us = context.clock.now_us

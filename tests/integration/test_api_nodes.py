@@ -61,7 +61,7 @@ async def test_c11_other_zone_data_of_another_node_are_told(
 ) -> None:
     path = "/v1/schedules/preview?cron=5+*+*+*+*"
     assert (await node.call("GET", path)).body["notes"] == []
-    said = msgspec.json.decode(node_info.own(from_us(0), 0))
+    said = msgspec.json.decode(node_info.own(node.context, from_us(0), 0))
     members = Members(redis_url, "other", 60, 5)
     try:
         await members.beat(msgspec.json.encode({**said, "tzdata": "2020a"}))

@@ -18,6 +18,7 @@ from store_rig import (
 
 from duly.actors.recording import record
 from duly.storage import claims, courses, submitting, tasks
+from duly.storage.audit import Note
 from duly.storage.claims import Claimed, Settlement
 from duly.storage.courses import CourseRow, Move, Place
 from duly.storage.database import Database
@@ -224,9 +225,16 @@ async def test_a_move_to_nowhere_completes(db: Database) -> None:
     assert await runs_of(db, row.id) == [(NOW, "skipped", 1, 1)]
 
 
+async def paused(db: Database) -> tuple[Any, ...]:
+    """Who paused the one task, and when."""
+    return tuple((await query(db, "select paused_by, paused_at from tasks"))[0])
+
+
 async def test_pauses(db: Database) -> None:
     row = await store(db)
-    assert await courses.pause(db, row.id, NOW, paused=True)
+    anna = Note("anna", "submit", "pause")
+    assert await courses.pause(db, row.id, NOW, paused=True, note=anna)
+    assert await paused(db) == ("anna", NOW)
     assert not await courses.pause(db, row.id, NOW, paused=True)
     waiting = await row_of(db, row.id)
     assert (waiting.paused, waiting.version) == (True, 1)
@@ -235,11 +243,14 @@ async def test_pauses(db: Database) -> None:
     stay = Place(waiting.occurrence, waiting.next_run_at, waiting.following)
     assert await courses.advance_one(db, Move(row.id, 1, stay), NOW, resume=True) is not None
     assert not (await row_of(db, row.id)).paused
+    assert await paused(db) == (None, None)
+    await query(db, "delete from tasks")
     task = await running(db)
-    for paused in (True, False):
-        assert await courses.pause(db, task.id, NOW, paused=paused)
+    for is_paused, shown in ((True, (None, NOW)), (False, (None, None))):
+        assert await courses.pause(db, task.id, NOW, paused=is_paused)
         held = await row_of(db, task.id)
-        assert (held.paused, held.version, held.status) == (paused, task.token, "running")
+        assert (held.paused, held.version, held.status) == (is_paused, task.token, "running")
+        assert await paused(db) == shown
 
 
 async def test_the_effect_of_the_next_occurrence_is_another(db: Database) -> None:

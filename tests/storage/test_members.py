@@ -112,3 +112,25 @@ async def test_whoever_asks_and_however_late_some_are_all_hear_the_same(
                 known = {one for one, count in beats.items() if count}
                 established = {one for one, count in beats.items() if count > 1}
                 assert await live[name].beat(b"{}") == (established or known)
+
+
+async def test_how_long_a_node_is_silent_is_known_when_it_is_gone(redis_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        alive, silent = (Members(redis_url, name, TTL_S, 5) for name in ("alive", "silent"))
+        for one in (alive, silent):
+            stack.push_async_callback(one.close)
+            await one.beat(b"{}")
+        assert await alive.silent_s("nobody") is None
+
+        async def forgotten() -> bool:
+            await alive.beat(b"{}")
+            return "silent" not in await alive.registered()
+
+        await wait_for(forgotten, 60, "the silent node is forgotten")
+        at_least_s = await alive.silent_s("silent")
+        assert at_least_s is not None
+        assert at_least_s >= TTL_S
+        await silent.beat(b"{}")  # it was only paused
+        again_s = await alive.silent_s("silent")
+        assert again_s is not None
+        assert again_s < at_least_s

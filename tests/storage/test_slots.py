@@ -59,7 +59,7 @@ async def test_who_lets_go_claims_no_more_and_another_may_take(db: Database) -> 
     (row,) = await submit(db)
     others = [slot for slot in range(slots.SLOTS) if slot != row.slot]
     await slots.take(db, others[:5], "b", NOW)
-    await slots.let_go(db, range(slots.SLOTS), ME)
+    await slots.let_go(db, range(slots.SLOTS), ME, NOW)
     assert await claims.claim(db, ME, [row], epochs, NOW) == claims.Claim(False, [])
     states = await slots.states(db, [row.slot, others[0]])
     assert states == {row.slot: SlotState(None, 2), others[0]: SlotState("b", 2)}

@@ -89,9 +89,9 @@ class Draws:
         return Call("forget_consumer", [_TASKS], [keys.WORKERS_GROUP, self._rng.choice(_WORKERS)])
 
     def _beat(self) -> Call:
-        names = [keys.NODES_SEEN, keys.NODES_BEATS, keys.NODES_INFO]
-        times = self._rng.randint(1, 3)
-        return Call("beat", names, [self._rng.choice(_NODES), "{}", 600_000, times])
+        names = [keys.NODES_SEEN, keys.NODES_BEATS, keys.NODES_INFO, keys.NODES_GONE]
+        times, ttl_ms = self._rng.randint(1, 3), self._rng.choice((600_000, 600_000, -1))
+        return Call("beat", names, [self._rng.choice(_NODES), "{}", ttl_ms, times])
 
     def _lease(self) -> Call:
         leases, holder = [keys.lease(slot) for slot in (1, 2, 3)], self._rng.choice(_NODES)

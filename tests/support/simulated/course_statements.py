@@ -45,6 +45,8 @@ def advance(store: Store, *args: Any) -> list[Row]:
         else:
             paused = row["paused"] and not resume
             changed = {**row, **asked, "version": version, "paused": paused, "updated_at": now}
+            if resume:
+                changed |= {"paused_by": None, "paused_at": None}
             store.put(changed)
             owner = store.slots[row["slot"]]["owner"]
             answer = pick(changed, _MOVED) | {"slot_owner": owner}
@@ -61,12 +63,16 @@ def _last_run(store: Store, task_id: UUID) -> Row:
 
 
 @statement
-def pause(store: Store, task_id: UUID, now: datetime, paused: bool) -> list[Row]:
+def pause(store: Store, task_id: UUID, now: datetime, paused: bool, who: str | None) -> list[Row]:
     row = store.tasks.get(task_id)
     if row is None or row["paused"] == paused or (row["status"] == "pending" and not paused):
         return []
     version = row["version"] + (row["status"] == "pending")
-    store.put({**row, "paused": paused, "updated_at": now, "version": version})
+    by, at = (who, now) if paused else (None, None)
+    store.put(
+        {**row, "paused": paused, "updated_at": now, "version": version, "paused_by": by,
+         "paused_at": at}
+    )  # fmt: skip
     return [{"id": task_id}]
 
 

@@ -204,6 +204,22 @@ def _zrem(redis: Commands, words: Words) -> Any:
     return _drop(redis, words)
 
 
+@command("ZSCORE")
+def _zscore(redis: Commands, words: Words) -> Any:
+    score = redis.peek(words[0], dict[bytes, float]()).get(words[1])
+    return None if score is None else b"%d" % score
+
+
+@command("ZREMRANGEBYRANK")
+def _zremrangebyrank(redis: Commands, words: Words) -> Any:
+    kept = redis.peek(words[0], dict[bytes, float]())
+    names = sorted(kept, key=lambda name: (kept[name], name))
+    last = int(words[2])
+    assert (words[1], last < 0) == (b"0", True), words
+    gone = names[: max(0, len(names) + last + 1)]
+    return _drop(redis, [words[0], *gone]) if gone else 0
+
+
 @command("ZRANGE")
 def _zrange(redis: Commands, words: Words) -> Any:
     assert words[1:] == [b"0", b"-1"], words

@@ -155,7 +155,7 @@ class Draws:
         )  # fmt: skip
 
     def _pause(self) -> tuple[Any, ...]:
-        return self._rng.choice(self._ids[-12:]), self.now, self._rng.random() < 0.5
+        return self._rng.choice(self._ids[-12:]), self.now, self._rng.random() < 0.5, "anna"
 
     def _zone_outdated(self) -> tuple[Any, ...]:
         return self._rng.choice(_OWNERS), self._rng.choice(("2026a", "2026b", "2026c")), 100
@@ -165,7 +165,7 @@ class Draws:
         return slots, self._rng.choice(_OWNERS), self.now, self._rng.sample(slots, len(slots) // 2)
 
     def _let_go_slots(self) -> tuple[Any, ...]:
-        return self._some_slots(), self._rng.choice(_OWNERS)
+        return self._some_slots(), self._rng.choice(_OWNERS), self.now
 
     def _slot_states(self) -> tuple[Any, ...]:
         return (self._some_slots(),)

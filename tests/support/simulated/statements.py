@@ -260,16 +260,16 @@ def take_slots(
 
 
 @statement
-def let_go_slots(store: Store, slots: list[int], owner: str) -> list[Row]:
+def let_go_slots(store: Store, slots: list[int], owner: str, now: datetime) -> list[Row]:
     for slot in slots:
         if store.slots[slot]["owner"] == owner:
-            store.take(slot, None, store.slots[slot]["epoch"] + 1)
+            store.take(slot, None, store.slots[slot]["epoch"] + 1, now)
     return []
 
 
 @statement
 def slot_states(store: Store, slots: list[int]) -> list[Row]:
-    return [dict(store.slots[slot]) for slot in slots]
+    return [pick(store.slots[slot], ("slot", "owner", "epoch")) for slot in slots]
 
 
 @statement

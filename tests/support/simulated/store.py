@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -73,7 +74,8 @@ class Store:
         self.keys: dict[str, Row] = {}
         self.queues: dict[str, Row] = {}
         self.slots: dict[int, Row] = {
-            slot: {"slot": slot, "owner": None, "epoch": 0} for slot in range(slots)
+            slot: {"slot": slot, "owner": None, "epoch": 0, "free_since": None}
+            for slot in range(slots)
         }
         self.overrides: dict[str, Callable[..., list[Row]]] = {}
         """Statements that behave otherwise: planted bugs."""
@@ -122,9 +124,13 @@ class Store:
 
     # What statements do to rows
 
-    def take(self, slot: int, owner: str | None, epoch: int) -> None:
-        """Set the owner and epoch of a slot."""
-        self.slots[slot] = {"slot": slot, "owner": owner, "epoch": epoch}
+    def take(
+        self, slot: int, owner: str | None, epoch: int, free_since: datetime | None = None
+    ) -> None:
+        """Set the owner and epoch of a slot; without an owner, since when."""
+        self.slots[slot] = {
+            "slot": slot, "owner": owner, "epoch": epoch, "free_since": free_since
+        }  # fmt: skip
         if self.watcher is not None:
             self.watcher.slot_taken(slot, epoch, owner)
 

@@ -18,7 +18,7 @@ _FRESH: Row = {
     "schedule": None, "overrun": "skip", "claimed_at": None, "started_at": None, "start_id": None,
     "worker": None, "error": None, "finished_at": None, "result": None, "interval": None,
     "runs_done": 0, "begun": False, "done_until": None, "following": None, "skip_until": None,
-    "skip_reason": None, "zone_data": None,
+    "skip_reason": None, "zone_data": None, "paused_by": None, "paused_at": None,
 }  # fmt: skip
 _ASKED = (
     "id", "type", "queue", "payload", "due", "max_retries", "backoff", "timeout", "misfire_grace",

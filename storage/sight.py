@@ -1,0 +1,131 @@
+"""What people ask Redis: who works, and where a task is. Reads only; nothing is made or mended.
+
+A look at a queue is one call, and one more for the signs of life of its workers. All workers take
+two calls for each queue that nodes know; no key is searched for.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from redis.asyncio import Redis
+
+from duly.storage import keys
+from duly.storage.redis import Scripts, Word, call, text
+from duly.storage.stream_facts import pairs
+
+_QUEUES_AT_ONCE = 16
+
+
+class Liveness(msgspec.Struct):
+    """What a worker's liveness key tells. A worker in another language may leave things out."""
+
+    host: str | None = None
+    pid: int | None = None
+    queues: list[str] | None = None
+    concurrency: int = 1
+    running: int | None = None
+    sdk: str | None = None
+
+
+class Worker(NamedTuple):
+    """A consumer of a queue's group.
+
+    `pending`: entries it holds. `silent_s`: seconds since it was last heard of. `says` None: it has
+    given no sign of life for `keys.LIVENESS_TTL_MS`, so that it counts as gone.
+    """
+
+    id: str
+    pending: int
+    silent_s: float
+    says: Liveness | None
+
+
+class QueueSight(NamedTuple):
+    """A queue's stream: entries that no worker has fetched, those who fetch, and where a task is.
+
+    `in_stream`: its entry is there. `worker`: who has fetched it, `held_s` seconds ago.
+    """
+
+    backlog: int
+    workers: list[Worker]
+    in_stream: bool
+    worker: str | None
+    held_s: float
+
+    @property
+    def alive(self) -> list[Worker]:
+        """The workers that give signs of life."""
+        return [one for one in self.workers if one.says is not None]
+
+    @property
+    def concurrency(self) -> int:
+        """How many tasks the live workers run at once."""
+        return sum(max(0, one.says.concurrency) for one in self.workers if one.says is not None)
+
+
+class Sight:
+    """Looks at the streams with the client of a node. Methods raise `redis.TROUBLE`."""
+
+    def __init__(self, client: Redis, scripts: Scripts, timeout_s: float) -> None:
+        self._client = client
+        self._scripts = scripts
+        self._timeout_s = timeout_s
+
+    async def queue(self, queue: str, task_id: str = "", token: int = 0) -> QueueSight:
+        """One queue; and where the task `task_id` is that was claimed under `token`."""
+        names = [keys.tasks(queue), keys.inflight(queue), keys.entries(queue)]
+        args: list[Word] = [keys.WORKERS_GROUP, task_id, token]
+        entries, delivered, rows, entry, consumer, idle_ms = await self._scripts.run(
+            "look", names, args
+        )
+        workers = await self._workers(rows)
+        holder = text(consumer) if consumer else None
+        backlog = max(0, entries - delivered)
+        return QueueSight(backlog, workers, bool(entry), holder, idle_ms / 1000)
+
+    async def workers(self) -> list[Worker]:
+        """The workers of all queues, each once, by id."""
+        limit = asyncio.Semaphore(_QUEUES_AT_ONCE)
+
+        async def of(queue: str) -> list[Worker]:
+            async with limit:
+                return (await self.queue(queue)).workers
+
+        names = await call(self._client, "SMEMBERS", keys.QUEUES, timeout_s=self._timeout_s)
+        found: dict[str, Worker] = {}
+        for crew in await asyncio.gather(*(of(text(name)) for name in names)):
+            for one in crew:
+                before = found.get(one.id, one._replace(pending=0))
+                silent_s = min(before.silent_s, one.silent_s)
+                pending = before.pending + one.pending
+                found[one.id] = one._replace(pending=pending, silent_s=silent_s)
+        return [found[name] for name in sorted(found)]
+
+    async def _workers(self, rows: Sequence[Any]) -> list[Worker]:
+        facts = [(text(fact["name"]), fact) for fact in map(pairs, rows)]
+        crew = [(name, fact) for name, fact in facts if not name.startswith(keys.MARK)]
+        if not crew:
+            return []
+        signs = await self._scripts.run("signs", [keys.worker(name) for name, _ in crew], [])
+        return [
+            Worker(name, fact["pending"], _silent_s(fact["idle"], left_ms), _says(value))
+            for (name, fact), (value, left_ms) in zip(crew, signs, strict=True)
+        ]
+
+
+def _silent_s(idle_ms: int, left_ms: int) -> float:
+    """Since it last read, or renewed its liveness key if that has the protocol's time to live."""
+    if 0 <= left_ms <= keys.LIVENESS_TTL_MS:
+        idle_ms = min(idle_ms, keys.LIVENESS_TTL_MS - left_ms)
+    return idle_ms / 1000
+
+
+def _says(value: bytes) -> Liveness | None:
+    if not value:
+        return None
+    try:
+        return msgspec.json.decode(value, type=Liveness)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Liveness()  # a foreign worker's own idea of liveness
