@@ -9,6 +9,7 @@ from aiohttp.typedefs import Handler
 from duly.actors.context import Context
 from duly.actors.runtime import ActorCrashedError, MailboxClosedError
 from duly.nodes.api.access import Access, check_routes
+from duly.nodes.api.admin import AdminHandlers
 from duly.nodes.api.audits import AuditHandlers
 from duly.nodes.api.cluster import ClusterHandlers
 from duly.nodes.api.health import HealthHandlers
@@ -58,6 +59,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         health,
         MetricsHandlers(context, health),
         OpenApiHandlers(),
+        AdminHandlers(),
     ):
         app.add_routes(part.routes())
     check_routes(app)

@@ -140,6 +140,9 @@ def _paths() -> dict[str, Any]:
         "/readyz": {"get": _open("Does every part work", {200: _ref("Readiness"),
                                                           503: _ref("Readiness")})},
         "/metrics": {"get": _as_text(_operation("What Prometheus reads", {200: _TEXT}, ()))},
+        "/admin": {"get": _page("The admin page")},
+        "/admin/{view}": {"get": _page("The admin page, at one of its views", "view")},
+        "/admin/static/{file}": {"get": _page("A file of the admin page", "file")},
         "/openapi.json": {"get": _operation("This document", {200: started}, ())},
     }  # fmt: skip
 
@@ -177,6 +180,21 @@ def _open(summary: str, answers: dict[int, dict[str, Any] | None]) -> dict[str, 
     operation = _operation(summary, answers, ())
     kept = {str(status): operation["responses"][str(status)] for status in answers}
     return {**operation, "security": [], "responses": kept}
+
+
+def _page(summary: str, name: str | None = None) -> dict[str, Any]:
+    """A file for browsers, open to everybody."""
+    kinds = ("text/html",) if name != "file" else ("text/css", "text/javascript")
+    found = {"description": "OK", "content": {kind: {"schema": _TEXT} for kind in kinds}}
+    operation: dict[str, Any] = {"summary": summary, "security": [], "responses": {"200": found}}
+    if name is not None:
+        operation["parameters"] = [_parameter(name, "path")]
+    if name == "file":
+        operation["responses"]["404"] = {
+            "description": _DESCRIBED[404],
+            "content": {"application/problem+json": {"schema": _ref("Problem")}},
+        }
+    return operation
 
 
 def _as_text(operation: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""The admin page: HTML, CSS and ES modules, sent to browsers as they are."""

@@ -1,0 +1,114 @@
+// One task: its facts, what it was given and gave, and the story of its attempts.
+import { buttons } from "../actions.js";
+import { get, getExact, withQuery } from "../api.js";
+import { fill, h } from "../dom.js";
+import { badge, count, duration, errorLine, schedule, time } from "../format.js";
+import { rawAt, view as jsonView } from "../json.js";
+import { attempts } from "./attempts.js";
+
+const MORE_TIMES = 5;
+
+export async function show(main, context) {
+  const path = `/v1/tasks/${encodeURIComponent(context.params.id)}`;
+  let version = null;
+
+  async function load() {
+    const { value: task, text } = await getExact(path, context.signal);
+    const known = `${task.version} ${task.status} ${task.paused} ${task.updated_at}`;
+    if (known === version) return;
+    version = known;
+    const [runs, times] = await Promise.all([
+      getExact(withQuery(`${path}/runs`, { limit: 100 }), context.signal), fireTimes(task, context.signal),
+    ]);
+    draw(main, context, { task, text, runs, times, load });
+  }
+
+  await load();
+  context.every(2, load);
+}
+
+function draw(main, context, { task, text, runs, times, load }) {
+  document.title = `${task.type} · Duly`;
+  const again = () => load().catch(() => context.reload());
+  fill(main,
+    h("div", { class: "head" },
+      h("h1", null, task.type), badge(task.status), task.paused && badge("paused"),
+      h("div", { class: "actions" }, buttons(task, text, again))),
+    h("div", { class: "cols" },
+      h("section", { class: "panel", "aria-labelledby": "facts" }, h("h2", { id: "facts" }, "Facts"), facts(task)),
+      h("div", null,
+        times && h("section", { class: "panel", "aria-labelledby": "times" }, h("h2", { id: "times" }, "Next fire times"), times),
+        value("Payload", task, "payload", text),
+        task.status === "completed" && value("Result", task, "result", text),
+        task.error !== null && value("Error", task, "error", text))),
+    attempts(task, runs));
+}
+
+function facts(task) {
+  const rows = [
+    ["Id", h("span", { class: "mono" }, task.id)],
+    ["Queue", h("a", { href: `/admin/tasks?${new URLSearchParams({ queue: task.queue })}` }, task.queue)],
+    ["Due", task.next_run_at && time(task.next_run_at, { both: true })],
+    ["Schedule", task.schedule && h("span", { class: "mono" }, schedule(task.schedule))],
+    ["Priority", task.priority],
+    ["Retries", `${count(task.retry_count)} of ${count(task.max_retries)} used`],
+    ["Timeout", duration(task.timeout)],
+    ["Back-off", backoff(task.backoff)],
+    ["Overrun", task.schedule && task.overrun],
+    ["Misfire grace", task.misfire_grace !== null && duration(task.misfire_grace)],
+    ["If its worker is lost", task.on_lost === "fail" ? "fail, never start twice" : "retry"],
+    ["Idempotency key", task.idempotency_key],
+    ["Tags", Object.keys(task.tags).length > 0 && Object.entries(task.tags).map(([name, text]) => h("span", { class: "tag" }, `${name}: ${text}`))],
+    ["Created", time(task.created_at, { both: true })],
+    ["Changed", time(task.updated_at, { both: true })],
+    ["Started", task.started_at && time(task.started_at, { both: true })],
+    ["Finished", task.finished_at && time(task.finished_at, { both: true })],
+    ["Worker", task.worker && h("span", { class: "mono" }, task.worker)],
+    ["Claimed by", task.owner && h("span", { class: "mono" }, task.owner)],
+    ["Slot", task.slot],
+    ["Version", task.version],
+  ];
+  const given = rows.filter(([, content]) => content !== null && content !== false && content !== undefined);
+  return h("dl", { class: "facts" }, given.map(([name, content]) => [h("dt", null, name), h("dd", null, content)]));
+}
+
+function backoff({ kind, delay, factor, max_delay: most, jitter }) {
+  const grows = kind === "exponential" ? `, × ${factor} each time, at most ${duration(most)}`
+    : kind === "linear" ? `, that much longer each time, at most ${duration(most)}` : "";
+  return `${duration(delay)}${grows}${jitter ? ` ± ${Math.round(jitter * 100)} %` : ""}`;
+}
+
+function value(title, task, name, text) {
+  const id = `value-${name}`;
+  return h("section", { class: "panel", "aria-labelledby": id },
+    h("h2", { id }, title),
+    body(task, name, text));
+}
+
+function body(task, name, text) {
+  if ((task.hidden ?? []).includes(name)) return h("span", { class: "hidden-value" }, "hidden from this role");
+  if (name !== "error") return jsonView(rawAt(text, name));
+  const trace = task.error?.traceback;
+  return [
+    h("p", { class: "bad-text" }, errorLine(task.error)),
+    typeof trace === "string" && h("pre", { class: "plain", tabindex: 0 }, trace.trimEnd()),
+    typeof task.error === "object" && h("details", null, h("summary", null, "As JSON"), jsonView(rawAt(text, name))),
+  ];
+}
+
+async function fireTimes(task, signal) {
+  if (!task.schedule || task.finished_at) return null;
+  const { cron, every, timezone, start_at: start } = task.schedule;
+  let found;
+  try {
+    found = await get(withQuery("/v1/schedules/preview", { cron, every, timezone, start_at: start, count: MORE_TIMES }), signal);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    return h("p", { class: "bad-text" }, error.message);
+  }
+  return [
+    h("ul", null, found.fire_times.map((one) => h("li", null, time(one, { both: true })))),
+    task.schedule.jitter && h("p", { class: "dim" }, `Each is up to ${duration(task.schedule.jitter)} later (jitter).`),
+    found.notes.map((note) => h("p", { class: "dim" }, note)),
+  ];
+}

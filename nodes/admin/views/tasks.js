@@ -1,0 +1,64 @@
+// The list of tasks: search, keyset pages, newest first.
+import { get, withQuery } from "../api.js";
+import { append, fill, h } from "../dom.js";
+import { chosen, filters } from "../filters.js";
+import { badge, errorLine, schedule, shortId, time } from "../format.js";
+import { pager, table } from "../table.js";
+
+const UUID = /^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$/i;
+const STATUSES = ["pending", "running", "completed", "failed", "cancelled"];
+const NAMES = ["status", "type", "queue", "tag", "due_after", "due_before"];
+const FIELDS = [
+  { name: "id", label: "Id", placeholder: "UUID", wide: true },
+  { name: "status", label: "Status", options: [["", "any"], ...STATUSES.map((one) => [one, one])] },
+  { name: "type", label: "Type" },
+  { name: "queue", label: "Queue" },
+  { name: "tag", label: "Tag", placeholder: "name:value" },
+  { name: "due_after", label: "Due from", type: "datetime-local" },
+  { name: "due_before", label: "Due before", type: "datetime-local" },
+];
+const LIMIT = 50;
+
+const COLUMNS = [
+  { name: "Id", id: true, cell: (task) => h("a", { class: "mono", href: `/admin/tasks/${task.id}`, title: task.id }, shortId(task.id)) },
+  { name: "Type", cell: (task) => task.type },
+  { name: "Queue", cell: (task) => task.queue },
+  { name: "Status", cell: (task) => [badge(task.status), task.paused && [" ", badge("paused")]] },
+  { name: "Due", cell: (task) => task.next_run_at && time(task.next_run_at) },
+  { name: "Schedule", cell: (task) => task.schedule && h("span", { class: "mono" }, schedule(task.schedule)) },
+  { name: "Retries", num: true, cell: (task) => task.retry_count ? `${task.retry_count} of ${task.max_retries}` : null },
+  { name: "Created", cell: (task) => time(task.created_at) },
+  { name: "About", cell: about },
+];
+
+function about(task) {
+  if (task.status === "failed" && task.error !== null) {
+    return h("span", { class: "bad-text" }, errorLine(task.error).slice(0, 160));
+  }
+  const tags = Object.entries(task.tags);
+  return tags.length ? tags.map(([name, value]) => h("a", { class: "tag", href: `/admin/tasks?${new URLSearchParams({ tag: `${name}:${value}` })}` }, `${name}: ${value}`)) : null;
+}
+
+export async function show(main, context) {
+  const id = (context.query.get("id") ?? "").trim();
+  if (UUID.test(id)) return context.go(`/admin/tasks/${id}`, { replace: true });
+  const results = h("div", { "aria-live": "off" });
+  fill(main, h("div", { class: "head" }, h("h1", null, "Tasks")), filters(context, FIELDS), results);
+  if (id) {
+    fill(results, h("p", { class: "problem-box", role: "alert" }, "An id is a UUID, such as 0198c5a2-7d3e-7a61-9d8e-6a1f0c2b4e55."));
+    return undefined;
+  }
+  const query = { ...chosen(context, NAMES), limit: LIMIT, cursor: context.query.get("cursor") };
+  const load = async () => list(results, context, await get(withQuery("/v1/tasks", query), context.signal));
+  await load();
+  // A page further back does not change by itself.
+  if (!query.cursor) context.every(5, load);
+  return undefined;
+}
+
+function list(results, context, page) {
+  const focused = document.activeElement?.closest?.("tr")?.dataset.id;
+  fill(results, table("Tasks", COLUMNS, page.items, { empty: "No task is like this." }));
+  append(results, pager(context, page, `${page.items.length} shown, newest first`));
+  if (focused) results.querySelector(`tr[data-id="${focused}"] a`)?.focus({ preventScroll: true });
+}

@@ -1,0 +1,262 @@
+"""What people do on the admin page with tasks, in a real browser."""
+
+from typing import Any
+
+from browser_rig import Site
+from node_rig import RunningNode
+from playwright.async_api import Page, expect
+from waiting import wait_for
+
+from duly.nodes.client import Task
+
+FAR = "2040-01-01T00:00:00Z"
+expect.set_options(timeout=60_000)
+
+
+async def _failed(node: RunningNode, task_type: str, **options: Any) -> Task:
+    """A task that has failed for good."""
+    task = await node.running_task(task_type, max_retries=0, **options)
+    error = {"type": "Boom", "message": "it <b>burst</b>"}
+    body = {"token": task.version, "outcome": "failed", "error": error, "worker": "w-1"}
+    assert (await node.call("POST", f"/v1/tasks/{task.id}/report", body)).status == 200
+    return await node.client.get(task.id)
+
+
+async def _confirm(page: Page, button: str, answer: str) -> None:
+    await page.get_by_role("button", name=button, exact=True).click()
+    await page.get_by_role("dialog").get_by_role("button", name=answer, exact=True).click()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+async def test_signing_in_and_out(admin: Site) -> None:
+    page = await admin.open("/admin/tasks?type=one")
+    token = page.get_by_label("Token")
+    await token.fill("wrong")
+    await token.press("Enter")
+    await expect(page.get_by_role("alert")).to_contain_text("the token is not known")
+    await token.fill("s-secret")
+    await token.press("Enter")
+    await expect(page.get_by_role("heading", name="Tasks")).to_be_visible()
+    assert page.url.endswith("/admin/tasks?type=one")  # what the link asked for
+    assert await page.evaluate("document.cookie") == ""  # out of reach of scripts
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.get_by_label("Token")).to_be_visible()
+    await page.reload()
+    await expect(page.get_by_label("Token")).to_be_visible()
+
+
+async def test_search_by_each_filter_and_the_url_holds_it(
+    guarded: RunningNode, admin: Site
+) -> None:
+    one = await guarded.client.submit(
+        "mail.send", run_at=FAR, queue="mails", tags={"customer": "acme"}
+    )
+    await guarded.client.submit("report.build", run_at=FAR)
+    page = await admin.open("/admin/tasks", role="read")
+    rows = page.locator("tbody tr")
+    await expect(rows).to_have_count(2)
+    for label, value in (("Type", "mail.send"), ("Queue", "mails"), ("Tag", "customer:acme")):
+        await page.get_by_label(label, exact=True).fill(value)
+        await page.get_by_role("button", name="Search").click()
+        await expect(rows).to_have_count(1)
+        await expect(rows).to_contain_text("mail.send")
+        await page.reload()
+        await expect(page.get_by_label(label, exact=True)).to_have_value(value)
+        await expect(rows).to_have_count(1)
+        await page.get_by_role("link", name="Clear").click()
+        await expect(rows).to_have_count(2)
+    await page.get_by_label("Status").select_option("failed")
+    await expect(page.get_by_text("No task is like this.")).to_be_visible()
+    await page.go_back()
+    await expect(rows).to_have_count(2)
+    await page.get_by_label("Id", exact=True).fill(str(one.id))
+    await page.get_by_role("button", name="Search").click()
+    await expect(page.get_by_role("heading", name="mail.send")).to_be_visible()
+    await page.get_by_text("customer: acme").wait_for()
+
+
+async def test_pages_go_on_by_the_cursor(guarded: RunningNode, admin: Site) -> None:
+    batch = {"tasks": [{"type": f"t{n:02}", "run_at": FAR} for n in range(60)]}
+    assert (await guarded.call("POST", "/v1/tasks/batch", batch)).status == 201
+    page = await admin.open("/admin/tasks", role="read")
+    rows = page.locator("tbody tr")
+    await expect(rows).to_have_count(50)
+    await page.get_by_role("link", name="Next page").click()
+    await expect(rows).to_have_count(10)
+    await expect(page.get_by_role("link", name="Next page")).to_have_count(0)
+    await page.get_by_role("link", name="First page").click()
+    await expect(rows).to_have_count(50)
+
+
+async def test_a_new_task_comes_into_the_list_by_itself(guarded: RunningNode, admin: Site) -> None:
+    page = await admin.open("/admin/tasks", role="read")
+    await expect(page.get_by_text("No task is like this.")).to_be_visible()
+    await guarded.client.submit("fresh", run_at=FAR)
+    await expect(page.get_by_text("fresh")).to_be_visible()
+
+
+async def test_retry_of_a_failed_task(guarded: RunningNode, admin: Site) -> None:
+    task = await _failed(guarded, "mail.send", payload={"to": "a@example.org"})
+    page = await admin.open("/admin/tasks?status=failed", role="submit")
+    await expect(page.locator("tbody tr")).to_contain_text("Boom: it <b>burst</b>")
+    await page.locator("tbody tr a").first.click()
+    await expect(page.locator(".head .badge")).to_have_text("failed")
+    await expect(page.locator("section", has_text="Attempts")).to_contain_text("w-1")
+    await _confirm(page, "Retry", "Retry")
+    await expect(page.locator(".head .badge")).not_to_have_text("failed")
+
+    async def runs_again() -> bool:
+        return (await guarded.client.get(task.id)).status != "failed"
+
+    await wait_for(runs_again, 60, "it is tried again")
+
+
+async def test_cancel_pause_resume_and_run_now(guarded: RunningNode, admin: Site) -> None:
+    task = await guarded.client.submit("mail.send", run_at=FAR)
+    page = await admin.open(f"/admin/tasks/{task.id}", role="submit")
+    badges = page.locator(".head .badge")
+    await page.get_by_role("button", name="Cancel", exact=True).click()
+    await page.get_by_role("dialog").get_by_role("button", name="Back").click()
+    assert (await guarded.client.get(task.id)).status == "pending"  # called off
+    await _confirm(page, "Pause", "Pause")
+    await expect(badges).to_have_text(["pending", "paused"])
+    assert (await guarded.client.get(task.id)).paused
+    await _confirm(page, "Resume", "Resume")
+    await expect(badges).to_have_text(["pending"])
+    await _confirm(page, "Run now", "Run now")
+    await expect(badges).to_have_text(["running"])
+    await _confirm(page, "Cancel", "Cancel the task")
+    await expect(badges).to_have_text(["cancelled"])
+    await expect(page.locator(".head button")).to_have_count(0)
+    assert (await guarded.client.get(task.id)).status == "cancelled"
+
+
+async def test_edit_sends_what_was_changed_with_all_its_digits(
+    guarded: RunningNode, admin: Site
+) -> None:
+    body = b'{"type": "a", "run_at": "2040-01-01T00:00:00Z", "payload": {"n": 12345678901234567890.125}}'
+    task = (await guarded.call("POST", "/v1/tasks", body)).body
+    path = f"/v1/tasks/{task['id']}"
+    page = await admin.open(f"/admin/tasks/{task['id']}", role="submit")
+    await expect(page.locator("pre.json").first).to_contain_text("12345678901234567890.125")
+    await page.get_by_role("button", name="Edit").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Priority").fill("12")
+    await dialog.get_by_role("button", name="Save").click()
+    # The browser's own check of the field, or the server's: it stays open, and nothing is changed.
+    await expect(dialog).to_be_visible()
+    await dialog.get_by_label("Priority").fill("8")
+    payload = dialog.get_by_label("Payload")
+    await payload.fill('{"n": 98765432109876543210.5')
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("cannot be read")
+    await payload.fill('{"n": 98765432109876543210.5}')
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(dialog).to_have_count(0)
+    await expect(page.locator("pre.json").first).to_contain_text("98765432109876543210.5")
+    changed = await guarded.call("GET", path)
+    assert (changed.body["priority"], changed.body["next_run_at"]) == (8, FAR)
+
+
+async def test_an_edit_of_what_somebody_else_changed_is_refused(
+    guarded: RunningNode, admin: Site
+) -> None:
+    task = await guarded.client.submit("a", run_at=FAR)
+    page = await admin.open(f"/admin/tasks/{task.id}", role="submit")
+    await page.get_by_role("button", name="Edit").click()
+    dialog = page.get_by_role("dialog")
+    await guarded.client.cancel(task.id)
+    await dialog.get_by_label("Priority").fill("8")
+    await dialog.get_by_role("button", name="Save").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("the task is at version")
+
+
+async def test_markup_in_a_payload_is_shown_as_text(guarded: RunningNode, admin: Site) -> None:
+    evil = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
+    task = await guarded.client.submit("a", {"evil": evil, evil: 1}, run_at=FAR, tags={"<b>": evil})
+    page = await admin.open(f"/admin/tasks/{task.id}", role="payload-view")
+    await expect(page.locator("pre.json").first).to_contain_text("<script>document.title=")
+    for path in (f"/admin/tasks/{task.id}", "/admin/tasks"):
+        await page.goto(path)
+        await expect(page.get_by_text("<script>").first).to_be_visible()
+        assert await page.locator("main script, main img, main b").count() == 0
+        assert "taken" not in await page.title()
+
+
+async def test_a_reader_sees_no_buttons_and_no_payload_and_is_refused_by_the_server(
+    guarded: RunningNode, admin: Site
+) -> None:
+    task = await guarded.client.submit("a", {"word": "hush"}, run_at=FAR)
+    page = await admin.open(f"/admin/tasks/{task.id}", role="read")
+    await expect(page.get_by_text("hidden from this role")).to_be_visible()
+    assert "hush" not in await page.content()
+    await expect(page.locator("main button")).to_have_count(0)
+    await expect(page.get_by_role("link", name="Audit")).to_have_count(0)
+    refused = await page.evaluate(
+        """async (path) => {
+            const { csrf } = await (await fetch("/v1/session")).json();
+            const answer = await fetch(path, { method: "POST", headers: { "X-CSRF-Token": csrf } });
+            return answer.status;
+        }""",
+        f"/v1/tasks/{task.id}/cancel",
+    )
+    assert refused == 403
+    assert (await guarded.client.get(task.id)).status == "pending"
+    other = await admin.open(f"/admin/tasks/{task.id}", role="payload-view")
+    await expect(other.locator("pre.json").first).to_contain_text("hush")
+    await expect(other.locator("main button")).to_have_count(0)
+
+
+async def test_a_periodic_task_shows_its_next_fire_times(guarded: RunningNode, admin: Site) -> None:
+    schedule = {"cron": "30 3 * * *", "timezone": "Europe/Berlin"}
+    body = {"type": "nightly", "schedule": schedule}
+    task = (await guarded.call("POST", "/v1/tasks", body)).body
+    page = await admin.open(f"/admin/tasks/{task['id']}", role="read")
+    times = page.get_by_role("region", name="Next fire times")
+    await expect(times.locator("li")).to_have_count(5)
+    await expect(times.locator("li").first).to_contain_text("03:30:00")  # the browser is in Berlin
+
+
+async def test_a_task_that_is_not_there_and_a_page_that_is_not(admin: Site) -> None:
+    page = await admin.open("/admin/tasks/00000000-0000-7000-8000-000000000000", role="read")
+    await expect(page.get_by_role("alert")).to_contain_text("there is no task")
+    await page.goto("/admin/nowhere")
+    await expect(page.get_by_text("There is no such page.")).to_be_visible()
+    await page.get_by_role("link", name="To the start").click()
+    await expect(page.get_by_role("heading", name="Tasks")).to_be_visible()
+
+
+async def test_everything_can_be_reached_with_the_keyboard(
+    guarded: RunningNode, admin: Site
+) -> None:
+    task = await guarded.client.submit("a", run_at=FAR)
+    page = await admin.open(f"/admin/tasks/{task.id}", role="submit")
+    await expect(page.get_by_role("button", name="Cancel")).to_be_visible()
+    await page.keyboard.press("Shift+Tab")
+    reached = set()
+    for _ in range(40):
+        await page.keyboard.press("Tab")
+        reached.add(await page.evaluate("document.activeElement.textContent.trim().slice(0, 30)"))
+    assert {"Tasks", "Nodes", "Run now", "Pause", "Edit", "Cancel", "default"} <= reached
+    await page.get_by_role("button", name="Pause").focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    assert await page.evaluate("document.activeElement.textContent") == "Pause"
+
+
+async def test_the_audit_log_tells_who_did_it(guarded: RunningNode, admin: Site) -> None:
+    task = await guarded.client.submit("a", run_at=FAR)
+    page = await admin.open(f"/admin/tasks/{task.id}", role="admin")
+    await _confirm(page, "Pause", "Pause")
+    await page.get_by_role("link", name="Audit").click()
+    row = page.locator("tbody tr", has_text="pause")
+    await expect(row).to_contain_text("the-admin")
+    await row.get_by_role("link").click()
+    await expect(page.get_by_role("heading", name="a", exact=True)).to_be_visible()
+
+
+async def test_the_nodes(guarded: RunningNode, admin: Site) -> None:
+    page = await admin.open("/admin/nodes", role="read")
+    await expect(page.locator("tbody tr")).to_contain_text(guarded.context.node_id)
