@@ -3,7 +3,8 @@
 The stream is a short conveyor. Per queue the dispatcher publishes only while the backlog that no
 worker has fetched is below a window (twice what the live workers run at once, with a floor). What
 waits for capacity waits here, unclaimed, by priority and due time; so cancel, pause and change
-still win. The nodes share a queue's room by the same order (see `line`).
+still win. The nodes share a queue's room by the same order (see `line`). Of a queue with a rate, a
+batch asks Redis first how much of it may go now; it takes its rows only when it knows.
 
 A queue that has more due than fits here is *saturated*: the prefetcher leaves what is due of it in
 the store, and brings the best of it whenever there is room. A paused queue with anything due is
@@ -33,6 +34,7 @@ from duly.actors.messages import (
 )
 from duly.actors.ready import ReadyQueue
 from duly.actors.runtime import Actor, MailboxClosedError
+from duly.storage.permits import Rate
 from duly.storage.slots import SLOTS, DueRow
 from duly.storage.stream_facts import NOTHING_WAITS
 
@@ -97,10 +99,12 @@ class Dispatcher(Actor[DispatcherMessage]):
         # A lease that ran out ends with a message; Redis being back does not.
         if self._firing.redis_fails:
             wait_s = min(wait_s, self._firing.redis_pause_s() or wait_s)
+        now = self._context.clock.monotonic()
         for name in self._turns:
-            wait_s = min(wait_s, self._firing.pause_s(name) or wait_s)
+            pause_s = max(self._firing.pause_s(name), self._pace_pause_s(name, now))
+            wait_s = min(wait_s, pause_s or wait_s)
         if self._saturated:
-            wait_s = min(wait_s, self._tell_at - self._context.clock.monotonic())
+            wait_s = min(wait_s, self._tell_at - now)
         return max(0.0, wait_s)
 
     # Messages
@@ -166,7 +170,9 @@ class Dispatcher(Actor[DispatcherMessage]):
         if self._context.clock.monotonic() >= self._ownership.valid_until:
             return
         without_room = 0
-        while self._under_way < _AT_ONCE and without_room < len(self._turns):
+        while self._under_way - self._firing.held_back < _AT_ONCE and without_room < len(
+            self._turns
+        ):
             name = self._turns.popleft()
             queue = self._queues[name]
             if name in self._context.controls.paused:
@@ -179,10 +185,19 @@ class Dispatcher(Actor[DispatcherMessage]):
 
     def _start(self, fires: anyio.abc.TaskGroup, name: str, queue: Line) -> bool:
         """Fire a batch of a queue, or look how its backlog goes; answers whether it fired."""
-        if self._firing.pause_s(name):
+        if self._firing.pause_s(name) or queue.asking:
+            return False
+        if self._pace_pause_s(name, self._context.clock.monotonic()):
             return False
         room = queue.room if queue.is_our_turn(self._others_to_hear()) else 0
-        if room > 0:
+        pace = self._context.controls.of(name).pace
+        if room > 0 and pace is not None:
+            wanted = min(room, _BATCH, pace.at_once, len(queue.ready))
+            self._under_way += 1
+            queue.firing += wanted  # it takes room, too
+            queue.asking = True
+            fires.start_soon(self._ask, name, queue, pace, wanted)
+        elif room > 0:
             rows = queue.take(min(room, _BATCH))
             self._under_way += 1
             queue.firing += len(rows)
@@ -208,18 +223,47 @@ class Dispatcher(Actor[DispatcherMessage]):
             return 0
         return math.ceil(SLOTS / (len(self._ownership.epochs) + 1)) - 1
 
-    async def _fire(self, name: str, queue: Line, rows: list[DueRow]) -> None:
+    async def _fire(
+        self, name: str, queue: Line, rows: list[DueRow], pace: Rate | None = None
+    ) -> int:
+        """Answers how many were claimed."""
         try:
             say = partial(self._say, queue, len(rows))
-            backlog, unclaimed = await self._firing.fire(name, rows, self._ownership, say)
-            if backlog is not None:
-                queue.told(backlog)
+            fired = await self._firing.fire(name, rows, self._ownership, say, pace)
+            if fired.backlog is not None:
+                queue.told(fired.backlog)
             owned = self._ownership.epochs
-            self._add(row for row in unclaimed if row.slot in owned)
+            self._add(row for row in fired.unclaimed if row.slot in owned)
+            return fired.claimed
         finally:
             self._under_way -= 1
             queue.firing -= len(rows)
             self._waiting.cancel()
+
+    def _pace_pause_s(self, name: str, now: float) -> float:
+        """Seconds until permits of a queue with a rate should be asked for again; 0 = now."""
+        return self._queues[name].pace_pause_s(self._context.controls.of(name).pace, now)
+
+    async def _ask(self, name: str, queue: Line, pace: Rate, wanted: int) -> None:
+        """Fire as much of a batch as the queue's rate allows now."""
+        try:
+            grant = await self._firing.ask(name, pace, queue.ready.ranks(wanted))
+        finally:
+            self._under_way -= 1
+            queue.firing -= wanted
+            queue.asking = False
+            self._waiting.cancel()
+        if grant is None:
+            return
+        now, claimed = self._context.clock.monotonic(), 0
+        queue.granted(grant, now)
+        if grant.permits and now < self._ownership.valid_until:
+            rows = queue.take(grant.permits)
+            self._under_way += 1
+            queue.firing += len(rows)
+            claimed = await self._fire(name, queue, rows, pace)
+        if claimed < grant.permits:
+            await self._firing.give_back(name, pace, grant.permits - claimed)
 
     async def _probe(self) -> None:
         try:

@@ -24,6 +24,7 @@ from duly.actors.patience import Patience, QueuePatience
 from duly.storage import claims
 from duly.storage.claims import Claimed
 from duly.storage.errors import StoreUnavailableError
+from duly.storage.permits import Grant, Rate
 from duly.storage.redis import TROUBLE, is_of_one_queue
 from duly.storage.slots import DueRow
 from duly.storage.stream_facts import Backlog
@@ -38,6 +39,7 @@ SURE_S = 0.5
 """So old may a row be, as it was read, when its task is published."""
 
 _PROBE_EVERY_S = 0.5  # of Redis while it is away: all nodes should notice at about the same time
+_HELD_BACK_MAX_S = 5.0  # half of the grace after which the reaper publishes it
 _REFUSED_S = 0.1  # by then an Ownership should have come that says which slots are gone
 
 
@@ -46,6 +48,7 @@ class Fired(NamedTuple):
 
     backlog: Backlog | None
     unclaimed: list[DueRow]
+    claimed: int = 0
 
 
 class Firing:
@@ -63,6 +66,8 @@ class Firing:
         self.mended_at = -math.inf
         """When Redis, or PostgreSQL for claims, worked again after it had failed."""
         self._queues = QueuePatience("publishing tasks", log, context.clock.monotonic)
+        self.held_back = 0
+        """Batches that are claimed and wait because their queue's rate lets them out only later."""
         self._latest: dict[str, anyio.Event] = {}  # per queue: set once its last batch is out
 
     def is_under_way(self, task_id: UUID) -> bool:
@@ -96,12 +101,34 @@ class Firing:
         else:
             self._redis_works()
 
+    async def ask(self, queue: str, pace: Rate, ranks: list[int]) -> Grant | None:
+        """Ask for permits, of a queue with a rate; None if Redis does not say."""
+        try:
+            permits, may_say = self._context.streams.permits, not self.claims_fail
+            return await permits.ask(queue, pace, ranks, may_say=may_say)
+        except TROUBLE as error:
+            self._note(queue, error)
+            return None
+
+    async def give_back(self, queue: str, pace: Rate, count: int) -> None:
+        """Permits for which nothing was claimed. If Redis is away, they are not used by anybody."""
+        try:
+            await self._context.streams.permits.give_back(queue, pace, count)
+        except TROUBLE as error:
+            self._note(queue, error)
+
     async def fire(
-        self, queue: str, rows: list[DueRow], own: Ownership, say: Callable[[], int]
+        self,
+        queue: str,
+        rows: list[DueRow],
+        own: Ownership,
+        say: Callable[[], int],
+        pace: Rate | None = None,
     ) -> Fired:
         """Claim and publish rows of one queue; batches go out in the order of the calls.
 
-        `say`: what to tell the other nodes with it (see `Streams.publish`).
+        `say`: what to tell the other nodes with it (see `Streams.publish`). `pace`: the queue's rate,
+        for which there are permits.
         """
         ids = [row.id for row in rows]
         self._under_way.update(ids)
@@ -120,8 +147,9 @@ class Firing:
             tasks.sort(key=lambda task: place[task.id])
             if before is not None:
                 await before.wait()
-            if tasks:
-                return Fired(await self._publish(queue, tasks, since, say), unclaimed)
+            if claimed := len(tasks):
+                backlog = await self._publish(queue, tasks, since, say, pace)
+                return Fired(backlog, unclaimed, claimed)
             return Fired(None if self.redis_fails else await self.backlog(queue, say), unclaimed)
         finally:
             self._under_way.difference_update(ids)
@@ -204,17 +232,24 @@ class Firing:
             return found, [row for row in rows if row.id not in ours]
 
     async def _publish(
-        self, queue: str, tasks: list[Claimed], since: float, say: Callable[[], int]
+        self,
+        queue: str,
+        tasks: list[Claimed],
+        since: float,
+        say: Callable[[], int],
+        pace: Rate | None,
     ) -> Backlog | None:
         """Send what was claimed at `since`, again and again: else the reaper would have to find it."""
         clock = self._context.clock
+        no_longer_held_at = clock.monotonic() + _HELD_BACK_MAX_S
         while tasks:
             if clock.monotonic() - since > SURE_S:
                 since = clock.monotonic()  # before it is asked: the answer may be slow, too
                 tasks = await self._still_running(tasks)
                 continue
+            gate = pace if clock.monotonic() < no_longer_held_at else None
             try:
-                backlog = await self._context.streams.publish(queue, tasks, say())
+                backlog = await self._context.streams.publish(queue, tasks, say(), gate)
             except TROUBLE as error:
                 wait_s = self._note(queue, error)
                 if is_of_one_queue(error):
@@ -223,9 +258,19 @@ class Firing:
                 since = -math.inf
                 continue
             self._redis_works()
-            trail.tell(log, "published", ((task.id, task.token) for task in tasks))
-            return backlog
+            tasks, out = tasks[len(tasks) - backlog.held :], tasks[: len(tasks) - backlog.held]
+            trail.tell(log, "published", ((task.id, task.token) for task in out))
+            if not tasks:
+                return backlog
+            await self._wait_held_back(backlog.wait_s)
         return None
+
+    async def _wait_held_back(self, wait_s: float) -> None:
+        self.held_back += 1
+        try:
+            await anyio.sleep(min(wait_s, _HELD_BACK_MAX_S))
+        finally:
+            self.held_back -= 1
 
     async def _still_running(self, tasks: list[Claimed]) -> list[Claimed]:
         """What has ended since must not be published: perhaps only an answer was lost."""

@@ -11,6 +11,7 @@ says nothing, holds up nobody for longer.
 """
 
 from duly.actors.ready import ReadyQueue
+from duly.storage.permits import Grant, Rate
 from duly.storage.slots import DueRow
 from duly.storage.stream_facts import NOTHING_WAITS, Backlog
 
@@ -30,6 +31,9 @@ class Line:
         self.concurrency = 0
         self.looking = False
         self.look_s = 0.0  # wait before the next look: the first one is at once
+        self.asking = False
+        self._pace: Rate | None = None
+        self._ask_at = 0.0
         self._floor = floor
         self._backlog = Backlog(0, 0)  # as last told
 
@@ -86,7 +90,21 @@ class Line:
         self.look_s = _LOOK_S if moved else min(slowest_s, max(_LOOK_S, 2 * self.look_s))
         self._backlog = backlog
 
+    # The queue's rate
+
+    def pace_pause_s(self, pace: Rate | None, now: float) -> float:
+        """Seconds until permits should be asked for again; 0 = now, or none are needed."""
+        if pace != self._pace:  # what was said of the old one does not count any more
+            self._pace, self._ask_at = pace, 0.0
+        return max(0.0, self._ask_at - now)
+
+    def granted(self, grant: Grant, now: float) -> None:
+        """Note what was answered; `now` as in `pace_pause_s`."""
+        self._ask_at = now + grant.wait_s
+
     @property
     def idle(self) -> bool:
         """Nothing is known that would be missed."""
-        return not (len(self.ready) or self.firing or self.concurrency or self.looking)
+        return not (
+            len(self.ready) or self.firing or self.concurrency or self.looking or self.asking
+        )

@@ -45,6 +45,10 @@ class ReadyQueue:
         """
         return _rank(self._order[-min(place, len(self._order))]) if self._order else None
 
+    def ranks(self, count: int) -> list[int]:
+        """The ranks of the best rows, best first, at most `count`."""
+        return [_rank(place) for place in self._order[: -count - 1 : -1]]
+
     def add(self, row: DueRow) -> None:
         """Take a row in, unless it is there already or there are enough better ones."""
         known = self._rows.get(row.id)

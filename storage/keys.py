@@ -52,6 +52,16 @@ def waiting(queue: str) -> str:
     return f"duly:{{{queue}}}:waiting"
 
 
+def rate(queue: str) -> str:
+    """Hash of how much of the queue's rate is used up; gone once nothing of it is."""
+    return f"duly:{{{queue}}}:rate"
+
+
+def waiting_for_rate(queue: str) -> str:
+    """Hash node id -> what it says of its due tasks that wait for the queue's rate."""
+    return f"duly:{{{queue}}}:waiting-for-rate"
+
+
 def reports(queue: str) -> str:
     """Stream of outcomes that workers report."""
     return f"duly:{{{queue}}}:reports"

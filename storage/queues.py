@@ -7,6 +7,7 @@ from typing import NamedTuple
 from duly.storage import audit
 from duly.storage.audit import Note
 from duly.storage.database import Database
+from duly.storage.permits import Rate
 
 
 class Control(NamedTuple):
@@ -20,16 +21,18 @@ class Control(NamedTuple):
     rate: float | None = None
     """Tasks a second, over the whole cluster."""
     burst: int | None = None
-    """How many may go at once after a silence; None: `burst_max` follows from the rate."""
+    """How many may go at once after a silence; None: that follows from the rate (see `pace`)."""
     max_in_flight: int | None = None
     """Tasks dispatched and not recorded, over the whole cluster."""
     updated_at: datetime | None = None
     updated_by: str | None = None
 
     @property
-    def burst_max(self) -> int:
-        """How many may go at once: `burst`, or else what comes in a tenth of a second."""
-        return self.burst or max(1, math.ceil((self.rate or 0.0) / 10))
+    def pace(self) -> Rate | None:
+        """Its rate, if it has one; without a `burst`, what comes in a tenth of a second may go at once."""
+        if self.rate is None:
+            return None
+        return Rate(self.rate, self.burst or max(1, math.ceil(self.rate / 10)))
 
 
 class ControlChange(NamedTuple):

@@ -25,6 +25,10 @@ class Backlog(NamedTuple):
     """How many other nodes have due tasks for which there is no room."""
     lowest: int | None = None
     """The lowest rank that one of them said: what ranks behind it is not to be published now."""
+    held: int = 0
+    """Of the tasks that were to be published, so many (the last ones) were held back: too early."""
+    wait_s: float = 0.0
+    """After so long those that were held back may come again."""
 
     @property
     def undelivered(self) -> int:

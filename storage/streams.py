@@ -11,6 +11,7 @@ from redis.exceptions import ResponseError
 from duly.storage import keys
 from duly.storage.channel import NextMessage, subscribed
 from duly.storage.claims import Claimed
+from duly.storage.permits import Permits, Rate
 from duly.storage.redis import Scripts, Word, call, connect, text
 from duly.storage.sight import Sight
 from duly.storage.stream_facts import (
@@ -41,6 +42,7 @@ class Streams:
         self._scripts = Scripts(self._client, timeout_s)
         self.sight = Sight(self._client, self._scripts, timeout_s)
         """Reads for people, over the same connections."""
+        self.permits = Permits(self._scripts, node_id)
         self._announced: set[str] = set()
         self._announced_reports: set[str] = set()
 
@@ -52,29 +54,36 @@ class Streams:
     # Publishing
 
     async def publish(
-        self, queue: str, tasks: Sequence[Claimed], waiting: int | None = None
+        self,
+        queue: str,
+        tasks: Sequence[Claimed],
+        waiting: int | None = None,
+        rate: Rate | None = None,
     ) -> Backlog:
         """Put claimed tasks of one queue into its stream; harmless if some are there already.
 
         `waiting`: what this node says of its due tasks for which there is no room. A rank, behind
         which the other nodes should publish nothing for `keys.WAITING_TTL_MS`; `NOTHING_WAITS`;
-        or None, which leaves what it said before.
+        or None, which leaves what it said before. With a `rate` no more go into the stream than it
+        allows; how many were held back, the answer tells.
         """
         if queue not in self._announced:
             await self.announce(queue)
         said = "" if waiting is None else "-" if waiting == NOTHING_WAITS else waiting
         words: list[Word] = [keys.WORKERS_GROUP, self._node_id, keys.WAITING_TTL_MS, said]
+        words += ("", "") if rate is None else (rate.per_s, rate.burst)
         for task in tasks:
             due_ms = round(task.occurrence.timestamp() * 1_000_000) / 1000
             words += [
                 str(task.id), task.token, task.type, task.payload, f"{due_ms:.3f}",
                 task.retry_count + 1, task.timeout, queue, int(task.on_lost == "fail"),
             ]  # fmt: skip
-        names = [*_queue_keys(queue), keys.waiting(queue)]
-        entries, delivered, others, lowest = await self._scripts.run("publish", names, words)
+        names = [*_queue_keys(queue), keys.waiting(queue), keys.rate(queue)]
+        answer = await self._scripts.run("publish", names, words)
+        entries, delivered, others, lowest, held, wait_us = answer
         if delivered < 0:  # the group is gone: the next publish or read makes it anew
             await self.announce(queue)
-        return Backlog(entries, delivered, others, lowest if others else None)
+        return Backlog(entries, delivered, others, lowest if others else None, held, wait_us / 1e6)
 
     async def backlog(self, queue: str, waiting: int | None = None) -> Backlog:
         """How much waits in a queue's stream, and with other nodes; `waiting` as in `publish`."""
@@ -90,7 +99,10 @@ class Streams:
     async def check_queue(self, queue: str) -> None:
         """`announce`, and raise if something of another type is in the place of any of its keys."""
         await self.announce(queue)
-        for name in (keys.inflight(queue), keys.entries(queue), keys.waiting(queue)):
+        for name in (
+            keys.inflight(queue), keys.entries(queue), keys.waiting(queue), keys.rate(queue),
+            keys.waiting_for_rate(queue),
+        ):  # fmt: skip
             await self._command("HLEN", name)
 
     async def announce_reports(self, queue: str) -> None:

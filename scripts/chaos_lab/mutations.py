@@ -70,10 +70,10 @@ def publish_nothing() -> None:
 
     publish_some = Streams.publish
 
-    async def publish(self: Streams, queue: str, tasks: Any, waiting: int | None = None) -> Any:
-        return await publish_some(self, queue, [], waiting)
+    async def publish(self: Streams, queue: str, tasks: Any, *more: Any) -> Any:
+        return await publish_some(self, queue, [], *more)
 
-    Streams.publish = publish  # type: ignore[method-assign]
+    Streams.publish = publish  # type: ignore[assignment,method-assign]
 
 
 def skip_unseen() -> None:

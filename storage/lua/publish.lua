@@ -2,17 +2,33 @@
 -- lack of room there, with other nodes. A lower token never replaces a higher one, and an entry that
 -- is in the stream already is not added again: so publishing twice is harmless.
 --
+-- Of a queue with a rate it stops at the first task for which it is too early: permits.lua has allowed all of
+-- them, but some may have taken longer on their way here than others.
+--
 -- KEYS[1] tasks stream   KEYS[2] inflight   KEYS[3] entries   KEYS[4] what waits with each node
+-- KEYS[5] buckets (see permits.lua)
 -- ARGV[1] group, ARGV[2] node, ARGV[3] ms for which its word counts, ARGV[4] the word: the rank behind
 -- which the others should publish nothing ('-' = this node has nothing that waits, '' = no word),
--- then nine words a task: id, token, type, payload, due, attempt, timeout, queue, confirm
+-- ARGV[5] rate ('' = none), ARGV[6] burst, then nine words a task: id, token, type, payload, due, attempt, timeout, queue, confirm
 -- Answers {entries in the stream, of them delivered (-1 = the group is gone), how many other nodes
--- have tasks that wait, the lowest rank that one of them said}.
+-- have tasks that wait, the lowest rank that one of them said, how many of the tasks (the last ones) were
+-- held back, µs after which they may come again}.
 
 local tasks, inflight, entries, waiting, group = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local node, counts_ms, rank = ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local rate, burst = tonumber(ARGV[5]), tonumber(ARGV[6])
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local now = math.floor(now_us / 1000)
 
-for at = 5, #ARGV, 9 do
+local sent, held = 0, 0
+if rate then
+  local kept = redis.call('HMGET', KEYS[5], 'sent', 'sent_at')
+  local since = math.max(0, now_us - tonumber(kept[2] or now_us))
+  sent = math.max(0, math.min(burst, tonumber(kept[1] or 0) - since * rate / 1000000))
+end
+
+for at = 7, #ARGV, 9 do
   local id, token = ARGV[at], ARGV[at + 1]
   local known = redis.call('HGET', inflight, id)
   local skip = false
@@ -24,6 +40,13 @@ for at = 5, #ARGV, 9 do
       skip = tonumber(known) > tonumber(token)
     end
   end
+  if not skip and rate then
+    if sent + 1 > burst + 0.000001 then
+      held = (#ARGV + 1 - at) / 9
+      break
+    end
+    sent = sent + 1
+  end
   if not skip then
     local entry = redis.call('XADD', tasks, '*',
       'id', id, 'token', token, 'type', ARGV[at + 2], 'payload', ARGV[at + 3], 'due', ARGV[at + 4],
@@ -33,8 +56,18 @@ for at = 5, #ARGV, 9 do
   end
 end
 
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local wait = 0
+if rate and #ARGV > 6 then
+  redis.call('HSET', KEYS[5], 'sent', string.format('%.17g', sent),
+    'sent_at', string.format('%.0f', now_us))
+  local gone_ms = math.ceil(sent / rate * 1000) + 1000
+  if redis.call('PTTL', KEYS[5]) < gone_ms then
+    redis.call('PEXPIRE', KEYS[5], string.format('%.0f', gone_ms))
+  end
+  local together = math.max(1, math.min(held, math.floor(burst / 2)))
+  wait = math.max(0, math.ceil((sent + together - burst) / rate * 1000000))
+end
+
 if rank == '-' then
   redis.call('HDEL', waiting, node)
 elseif rank ~= '' then
@@ -58,4 +91,4 @@ end
 local pending = redis.pcall('XPENDING', tasks, group)
 local delivered = -1
 if not pending.err then delivered = pending[1] end
-return {redis.call('XLEN', tasks), delivered, others, lowest}
+return {redis.call('XLEN', tasks), delivered, others, lowest, held, wait}

@@ -100,6 +100,8 @@ def without_times(call: Call, reply: Any) -> Any:
         return None
     if call.words[:1] == ["XPENDING"] and reply and isinstance(reply[0], list):
         return [[*row[:2], row[3]] for row in reply]
+    if call.script in ("permits", "publish") and isinstance(reply, list):
+        return [*reply[:-1], reply[-1] > 0]  # the wait
     if call.script == "locate" and isinstance(reply, list):
         return [row[:2] for row in reply]
     if call.words[:1] == ["HSCAN"]:

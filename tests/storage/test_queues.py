@@ -8,6 +8,7 @@ from store_rig import NOW, query
 from duly.storage import audit, queues, upkeep
 from duly.storage.audit import Filter, Note
 from duly.storage.database import Database
+from duly.storage.permits import Rate
 from duly.storage.queues import Control, ControlChange
 
 ANN, BOB = Note("ann", "admin", "queue", '{"queue": "q"}'), Note("bob", "admin", "queue")
@@ -47,10 +48,7 @@ async def test_each_change_is_in_the_audit_log(db: Database) -> None:
 
 
 def test_the_burst_follows_from_the_rate_unless_it_is_set() -> None:
-    assert [Control("q", rate=rate).burst_max for rate in (0.001, 5.0, 10.0, 201.0)] == [
-        1,
-        1,
-        1,
-        21,
-    ]
-    assert Control("q", rate=5.0, burst=30).burst_max == 30
+    paces = [Control("q", rate=rate).pace for rate in (0.001, 5.0, 10.0, 201.0)]
+    assert [pace.burst for pace in paces if pace is not None] == [1, 1, 1, 21]
+    assert Control("q", rate=5.0, burst=30).pace == Rate(5.0, 30)
+    assert Control("q", burst=30).pace is None

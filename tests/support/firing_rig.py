@@ -24,6 +24,7 @@ from duly.actors.runtime import Actor, Child, Supervisor
 from duly.actors.ticker import Ticker
 from duly.storage import keys
 from duly.storage.claims import Claimed
+from duly.storage.permits import Rate
 from duly.storage.slots import DueRow
 from duly.storage.stream_facts import NOTHING_WAITS, Backlog
 from duly.wheel.clock import ClusterClock
@@ -202,9 +203,15 @@ class FakeStreams:
         self.woken: list[tuple[str, bytes]] = []
 
     async def publish(
-        self, queue: str, tasks: Sequence[Claimed], waiting: int | None = None, node: str = "node"
+        self,
+        queue: str,
+        tasks: Sequence[Claimed],
+        waiting: int | None = None,
+        rate: Rate | None = None,
+        node: str = "node",
     ) -> Backlog:
-        """As `Streams.publish` of a node."""
+        """As `Streams.publish` of a node; without rates."""
+        assert rate is None
         await self.travel()
         for task in tasks:
             assert task.id in self._database.claimed, "published before it was claimed"
@@ -268,11 +275,15 @@ class NodeStreams:
         self.cut: Exception | None = None
 
     async def publish(
-        self, queue: str, tasks: Sequence[Claimed], waiting: int | None = None
+        self,
+        queue: str,
+        tasks: Sequence[Claimed],
+        waiting: int | None = None,
+        rate: Rate | None = None,
     ) -> Backlog:
         """As `Streams.publish`."""
         await self.probe()
-        return await self._streams.publish(queue, tasks, waiting, self._node)
+        return await self._streams.publish(queue, tasks, waiting, rate, self._node)
 
     async def backlog(self, queue: str, waiting: int | None = None) -> Backlog:
         """As `Streams.backlog`."""

@@ -12,6 +12,7 @@ _TASK_KEYS = [_TASKS, keys.inflight(_QUEUE), keys.entries(_QUEUE)]
 _IDS = ("t1", "t2", "t3", "t4", "t5")
 _WORKERS = ("w1", "w2")
 _NODES = ("n1", "n2")
+_RATE = 1e-6  # so low that the time which passes makes no difference
 
 
 class Call(NamedTuple):
@@ -56,9 +57,19 @@ class Draws:
     def _publish(self) -> Call:
         said = self._rng.choice(("", "-", 4, 10, 900_000_000_000_001))
         words: list[Any] = [keys.WORKERS_GROUP, self._rng.choice(_NODES), 600_000, said]
+        words += self._rng.choice((("", ""), ("", ""), (_RATE, 4)))
         for _ in range(self._rng.randint(0, 3)):
             words += [self._id(), self._token(), "t", "{}", "1.000", 1, 5.0, _QUEUE, 0]
-        return Call("publish", [*_TASK_KEYS, keys.waiting(_QUEUE)], words)
+        names = [*_TASK_KEYS, keys.waiting(_QUEUE), keys.rate(_QUEUE)]
+        return Call("publish", names, words)
+
+    def _permits(self) -> Call:
+        rng = self._rng
+        words: list[Any] = [_RATE, rng.choice((4, 4, 9)), rng.choice(_NODES), 20_000]
+        words += [rng.choice((0, 0, 0, 1, 5)), rng.choice((1_000, ""))]
+        ranks = sorted(rng.choice((5, 900, 2_500, 900_000_000_000_001)) for _ in range(3))
+        names = [keys.rate(_QUEUE), keys.waiting_for_rate(_QUEUE)]
+        return Call("permits", names, [*words, *ranks[: rng.randint(0, 3)]])
 
     def _report(self) -> Call:
         words: list[Any] = [keys.WORKERS_GROUP]
