@@ -1,4 +1,4 @@
-"""What clients do to tasks: get, list, cancel, patch, retry, runs.
+"""What clients do to tasks: get, cancel, patch, retry, runs. (Lists are in `listing`.)
 
 Each is one statement; the answer to a change is decided by the row's version or status in it. If the
 answer to one is lost, it is looked up, and what was not done is done again (`certainty`).
@@ -64,17 +64,6 @@ class RunRow(NamedTuple):
     recorded_at: datetime
     error: str | None
     result: str | None
-
-
-class Filter(NamedTuple):
-    """What a list asks for; None = any. `tag` is a JSON object of one member."""
-
-    status: str | None = None
-    type: str | None = None
-    queue: str | None = None
-    tag: str | None = None
-    due_before: datetime | None = None
-    due_after: datetime | None = None
 
 
 class Change(NamedTuple):
@@ -146,11 +135,6 @@ class Cancelled(NamedTuple):
 async def get(db: Database, ids: Sequence[UUID]) -> dict[UUID, TaskRow]:
     """These tasks by id, finished or not."""
     return {row["id"]: TaskRow(*row) for row in await db.fetch("get", list(ids))}
-
-
-async def listing(db: Database, where: Filter, after: UUID | None, limit: int) -> list[TaskRow]:
-    """Newest first by id, after (older than) the id `after`."""
-    return [TaskRow(*row) for row in await db.fetch("list", after, *where, limit)]
 
 
 async def queues(db: Database, ids: Sequence[UUID]) -> dict[UUID, str]:

@@ -12,6 +12,7 @@ from duly.nodes.api.cluster import SlotList, WorkerList
 from duly.nodes.api.health import Readiness
 from duly.nodes.api.nodes import NodeList
 from duly.nodes.api.problems import FieldError
+from duly.nodes.api.queries import TASK_FILTER
 from duly.nodes.api.schedules import PARAMETERS, SchedulePreview
 from duly.nodes.api.sessions import SessionView, SignIn
 from duly.wheel.preview import COUNT_MAX
@@ -69,7 +70,7 @@ def document() -> dict[str, Any]:
 
 def _paths() -> dict[str, Any]:
     one, page = [_parameter("id", "path")], [_parameter("limit"), _parameter("cursor")]
-    filters = [_parameter(n) for n in ("status", "type", "queue", "tag", "due_before", "due_after")]
+    filters = [_parameter(name) for name in TASK_FILTER]
     noted = [_parameter(n) for n in ("who", "action", "task_id", "before", "since")]
     batch = {
         "type": "object", "required": ["tasks"], "additionalProperties": False,
@@ -207,6 +208,8 @@ def _parameter(name: str, where: str = "query") -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
     if name == "id":
         schema["format"] = "uuid"
+    if name in ("periodic", "paused"):
+        schema = {"type": "boolean"}
     if name == "limit":
         schema = {"type": "integer", "minimum": 1, "maximum": 1000}
     if name == "count":

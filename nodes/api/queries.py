@@ -13,7 +13,7 @@ from aiohttp import web
 from duly.nodes.api import json_guard
 from duly.nodes.api.problems import FieldError, invalid
 from duly.storage import audit
-from duly.storage.tasks import Filter
+from duly.storage.listing import Filter
 from duly.wheel.durations import parse_time
 
 LIMIT_MAX = 1000
@@ -64,6 +64,12 @@ def whole(request: web.Request, name: str, default: int, most: int) -> int:
     return int(text[:9])
 
 
+TASK_FILTER = (
+    "id", "status", "type", "queue", "tag", "due_before", "due_after", "periodic", "paused",
+)  # fmt: skip
+"""The parameters of `task_filter`."""
+
+
 def task_filter(request: web.Request) -> Filter:
     """The filter of a list of tasks."""
     query = request.query
@@ -79,14 +85,29 @@ def task_filter(request: web.Request) -> Filter:
             raise invalid(FieldError("tag", "must be name:value"))
         tag = msgspec.json.encode({name: value}).decode()
     return Filter(
-        status, query.get("type"), query.get("queue"), tag,
-        instant(request, "due_before"), instant(request, "due_after"),
+        id=_uuid(request, "id"), status=status, type=query.get("type"), queue=query.get("queue"), tag=tag,
+        due_before=instant(request, "due_before"), due_after=instant(request, "due_after"),
+        periodic=_boolean(request, "periodic"), paused=_boolean(request, "paused"),
     )  # fmt: skip
 
 
 def _check_text(name: str, text: str) -> None:
     if "\0" in text or (not text.isascii() and json_guard.has_surrogate(text)):
         raise invalid(FieldError(name, "holds a character that PostgreSQL cannot store"))
+
+
+def _uuid(request: web.Request, name: str) -> UUID | None:
+    text = request.query.get(name)
+    if text is not None and not _UUID.fullmatch(text):
+        raise invalid(FieldError(name, "is not a UUID"))
+    return None if text is None else UUID(text)
+
+
+def _boolean(request: web.Request, name: str) -> bool | None:
+    text = request.query.get(name)
+    if text not in (None, "true", "false"):
+        raise invalid(FieldError(name, "must be true or false"))
+    return None if text is None else text == "true"
 
 
 def instant(request: web.Request, name: str) -> datetime | None:
@@ -125,11 +146,8 @@ def audit_filter(request: web.Request) -> audit.Filter:
     query = request.query
     for name in ("who", "action"):
         _check_text(name, query.get(name, ""))
-    task = query.get("task_id")
-    if task is not None and not _UUID.fullmatch(task):
-        raise invalid(FieldError("task_id", "is not a UUID"))
     return audit.Filter(
-        query.get("who"), query.get("action"), None if task is None else UUID(task),
+        query.get("who"), query.get("action"), _uuid(request, "task_id"),
         instant(request, "before"), instant(request, "since"),
     )  # fmt: skip
 

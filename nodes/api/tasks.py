@@ -18,7 +18,7 @@ from duly.nodes.api.changes import change
 from duly.nodes.api.problems import Problem, conflict, not_found
 from duly.nodes.api.rescheduling import Refused, Rescheduling
 from duly.nodes.api.wire import RunPage, TaskPage, TaskPatch
-from duly.storage import courses, tasks
+from duly.storage import courses, listing, tasks
 from duly.storage.redis import TROUBLE
 from duly.storage.tasks import TaskRow
 from duly.wheel.durations import from_us
@@ -63,15 +63,12 @@ class TaskHandlers:
 
     async def list(self, request: web.Request) -> web.Response:
         """A page of tasks, newest first by id."""
-        names = ("status", "type", "queue", "tag", "due_before", "due_after", "limit", "cursor")
-        queries.known_only(request, names)
-        limit = queries.limit(request)
-        rows = await tasks.listing(
-            self._db, queries.task_filter(request), queries.task_cursor(request), limit + 1
-        )
-        more = queries.encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
+        queries.known_only(request, (*queries.TASK_FILTER, "limit", "cursor"))
+        where, after = queries.task_filter(request), queries.task_cursor(request)
+        found = await listing.page(self._db, where, after, queries.limit(request))
+        more = None if found.after is None else queries.encode_cursor(found.after)
         payloads = _sees_payloads()
-        items = [views.task(row, payloads=payloads) for row in rows[:limit]]
+        items = [views.task(row, payloads=payloads) for row in found.items]
         return answers.body(TaskPage(items, more))
 
     async def runs(self, request: web.Request) -> web.Response:

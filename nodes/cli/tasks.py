@@ -42,6 +42,10 @@ def add_to(commands: Any) -> None:
     listing.add_argument("--tag", metavar="NAME:VALUE", help="tasks with this tag")
     listing.add_argument("--due-before", metavar="TIME", help="pending tasks due before this time")
     listing.add_argument("--due-after", metavar="TIME", help="pending tasks due at or after it")
+    listing.add_argument("--periodic", action=argparse.BooleanOptionalAction,
+                         help="only periodic tasks, or only others")  # fmt: skip
+    listing.add_argument("--paused", action=argparse.BooleanOptionalAction,
+                         help="only paused tasks, or only others")  # fmt: skip
     listing.add_argument("--limit", type=values.count, default=20, metavar="N",
                          help="most tasks shown (default: %(default)s)")  # fmt: skip
     listing.set_defaults(run=guarded(_list))
@@ -189,7 +193,17 @@ def _run_now(client: SyncClient, args: argparse.Namespace) -> None:
 
 
 def _list(client: SyncClient, args: argparse.Namespace) -> None:
-    names = ("status", "type", "queue", "tag", "due_before", "due_after", "limit")
+    names = (
+        "status",
+        "type",
+        "queue",
+        "tag",
+        "due_before",
+        "due_after",
+        "periodic",
+        "paused",
+        "limit",
+    )
     filters = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     for task in client.list(**filters):
         if args.json:

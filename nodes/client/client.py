@@ -113,6 +113,8 @@ class Client:
         tag: str | None = None,
         due_before: When | None = None,
         due_after: When | None = None,
+        periodic: bool | None = None,
+        paused: bool | None = None,
         limit: int | None = None,
     ) -> Pages[Task]:
         """Look for tasks, newest first: `async for task in client.list(status="failed")`.
@@ -122,6 +124,8 @@ class Client:
         query = {"status": status, "type": type, "queue": queue, "tag": tag}
         for name, value in (("due_before", due_before), ("due_after", due_after)):
             query[name] = None if value is None else moment(name, value)
+        for name, flag in (("periodic", periodic), ("paused", paused)):
+            query[name] = None if flag is None else str(flag).lower()
 
         async def fetch(cursor: str | None, size: int) -> tuple[list[Task], str | None]:
             wanted = {**query, "cursor": cursor, "limit": str(size)}

@@ -78,6 +78,8 @@ class SyncClient:
         tag: str | None = None,
         due_before: When | None = None,
         due_after: When | None = None,
+        periodic: bool | None = None,
+        paused: bool | None = None,
         limit: int | None = None,
     ) -> Iterator[Task]:
         """Look for tasks, newest first; see `Client.list`."""
@@ -88,6 +90,8 @@ class SyncClient:
             tag=tag,
             due_before=due_before,
             due_after=due_after,
+            periodic=periodic,
+            paused=paused,
             limit=limit,
         )
         return self._items(pages)

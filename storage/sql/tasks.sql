@@ -84,33 +84,6 @@ select * from (
     from finished_tasks where id = any($1::uuid[])
 ) t;
 
--- name: list
--- Newest first by id; $1 is the last id of the page before.
-select * from (
-    (select id, type, queue, payload, status, paused, next_run_at, occurrence, slot, owner, version,
-            retry_count, max_retries, backoff, timeout, schedule, overrun, misfire_grace, on_lost,
-            priority, idempotency_key, tags, created_at, updated_at, started_at,
-            null::timestamptz as finished_at, worker, null::jsonb as result, error
-     from tasks
-     where ($1::uuid is null or id < $1) and ($2::text is null or status = $2)
-       and ($3::text is null or type = $3) and ($4::text is null or queue = $4)
-       and ($5::jsonb is null or tags @> $5)
-       and ($6::timestamptz is null or next_run_at < $6)
-       and ($7::timestamptz is null or next_run_at >= $7)
-     order by id desc limit $8)
-    union all
-    (select id, type, queue, payload, status, paused, null, occurrence, slot, owner, version,
-            retry_count, max_retries, backoff, timeout, schedule, overrun, misfire_grace, on_lost,
-            priority, idempotency_key, tags, created_at, updated_at, started_at,
-            finished_at, worker, result, error
-     from finished_tasks
-     where ($1::uuid is null or id < $1) and ($2::text is null or status = $2)
-       and ($3::text is null or type = $3) and ($4::text is null or queue = $4)
-       and ($5::jsonb is null or tags @> $5)
-       and $6::timestamptz is null and $7::timestamptz is null
-     order by id desc limit $8)
-) t order by id desc limit $8;
-
 -- name: cancel
 -- Pending or running becomes cancelled; whatever its worker still reports is stale.
 with gone as (

@@ -30,6 +30,7 @@ async def test_every_filter(node: RunningNode) -> None:
         {"tags": {"é": "ü"}, "run_at": "2043-01-01T00:00:00Z"},
     )
     await node.call("POST", f"/v1/tasks/{two}/cancel")
+    await node.call("POST", f"/v1/tasks/{three}/pause")
     expected = {
         "": [four, three, two, one],
         "status=pending": [four, three, one],
@@ -50,6 +51,14 @@ async def test_every_filter(node: RunningNode) -> None:
         "due_after=2042-01-01T01:00:00%2B01:00": [four, three],
         "due_before=2040-01-01T00:00:00.000001Z": [one],
         "limit=1": [four],
+        f"id={two}": [two],
+        f"id={two}&type=mail&status=cancelled": [two],
+        f"id={two}&type=other": [],
+        "periodic=true": [],
+        "periodic=false&queue=slow": [three, two],
+        "paused=true": [three],
+        "paused=false": [four, two, one],
+        "paused=false&status=pending": [four, one],
     }
     for query, found in expected.items():
         assert await ids(node, query) == found, query
@@ -83,7 +92,8 @@ async def test_wrong_queries_name_their_parameter(node: RunningNode) -> None:
         "limit=0", "limit=1001", "limit=x", "limit=", "limit=-1", "limit=1.0", "limit=%D9%A1",
         "status=x", "status=", "status=paused", "tag=x", "tag=:1", "tag=a:%00", "type=%00",
         "queue=%00", "due_before=x", "due_before=", "due_after=9999-12-31T23:59:59Z",
-        "due_after=2040-01-01T00:00:00", "nope=1", "limit=1&limit=1", "cursor=x", "cursor=%ff",
+        "due_after=2040-01-01T00:00:00", "nope=1", "limit=1&limit=1",
+        "id=x", "periodic=1", "paused=", "paused=True", "cursor=x", "cursor=%ff",
         "cursor=", f"cursor={_cursor('5|' + FAR)}", f"cursor={_cursor('x')}",
     ]  # fmt: skip
     for query in wrong:

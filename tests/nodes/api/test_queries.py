@@ -38,18 +38,32 @@ def test_filters() -> None:
     found = queries.task_filter(
         request(
             "status=failed&type=a&queue=b&tag=k:v:w&due_before=2030-01-01T00:00:00Z"
-            "&due_after=2029-01-01T01:00:00%2B01:00"
+            "&due_after=2029-01-01T01:00:00%2B01:00&periodic=true&paused=false"
+            "&id=00000000-0000-0000-0000-000000000007"
         )
     )
     assert found == (
-        "failed", "a", "b", '{"k":"v:w"}',
+        UUID(int=7), "failed", "a", "b", '{"k":"v:w"}',
         datetime(2030, 1, 1, tzinfo=UTC), datetime(2029, 1, 1, tzinfo=UTC),
+        True, False,
     )  # fmt: skip
-    assert queries.task_filter(request()) == (None,) * 6
+    assert queries.task_filter(request()) == (None,) * 9
 
 
 @pytest.mark.parametrize(
-    "query", ["status=x", "tag=x", "tag=:v", "tag=a:%00", "type=%00", "due_before=x", "due_after="]
+    "query",
+    [
+        "status=x",
+        "tag=x",
+        "tag=:v",
+        "tag=a:%00",
+        "type=%00",
+        "due_before=x",
+        "due_after=",
+        "id=5",
+        "periodic=yes",
+        "paused=",
+    ],
 )
 def test_wrong_filters(query: str) -> None:
     with pytest.raises(Problem) as caught:

@@ -136,12 +136,13 @@ async def test_list_passes_its_filters_on(api: FakeApi, duly: Duly) -> None:
     await duly(
         "list", "--status", "failed", "--type", "t", "--queue", "q", "--tag", "a:1",
         "--due-before", "2026-01-01T00:00:00Z", "--due-after", "2025-01-01T00:00:00Z",
-        "--url", api.url,
+        "--periodic", "--no-paused", "--url", api.url,
     )  # fmt: skip
     query = dict(part.split("=") for part in api.requests[0][1].partition("?")[2].split("&"))
     assert query.keys() == {
-        "status", "type", "queue", "tag", "due_before", "due_after", "limit",
+        "status", "type", "queue", "tag", "due_before", "due_after", "periodic", "paused", "limit",
     }  # fmt: skip
+    assert (query["periodic"], query["paused"]) == ("true", "false")
 
 
 async def test_list_as_json_is_an_object_a_line(api: FakeApi, duly: Duly) -> None:

@@ -1,0 +1,245 @@
+-- Pages of tasks, newest first by id, of a store of any size.
+--
+-- A page comes from streams: ranges of an index in the order of id, each of which is read up to a budget
+-- of rows. When it ends there, `bound` is the last id that was looked at: from it on down nothing is
+-- known yet. Or it comes from a set: what one index finds, in any order, unless that is too much: then
+-- nothing is known. Which of them, storage/listing.py decides by the filter. $1 and $2 are the highest
+-- and the least id, $3 how many, $4 to $11 the filter. A constant limit is what keeps the planner on the
+-- index, also where it does not know the parameters.
+
+-- part: task_row
+t.id, t.type, t.queue, t.payload, t.status, t.paused, t.next_run_at, t.occurrence, t.slot, t.owner,
+t.version, t.retry_count, t.max_retries, t.backoff, t.timeout, t.schedule, t.overrun, t.misfire_grace,
+t.on_lost, t.priority, t.idempotency_key, t.tags, t.created_at, t.updated_at, t.started_at,
+null::timestamptz as finished_at, t.worker, null::jsonb as result, t.error;
+
+-- part: finished_row
+t.id, t.type, t.queue, t.payload, t.status, t.paused, null::timestamptz as next_run_at, t.occurrence,
+t.slot, t.owner, t.version, t.retry_count, t.max_retries, t.backoff, t.timeout, t.schedule, t.overrun,
+t.misfire_grace, t.on_lost, t.priority, t.idempotency_key, t.tags, t.created_at, t.updated_at,
+t.started_at, t.finished_at, t.worker, t.result, t.error;
+
+-- part: asked
+($4::text is null or c.status = $4) and ($5::text is null or c.type = $5)
+and ($6::text is null or c.queue = $6) and ($7::jsonb is null or c.tags @> $7)
+and ($10::boolean is null or (c.schedule is not null) = $10);
+
+-- part: task_asked
+{asked}
+and ($8::timestamptz is null or c.next_run_at < $8) and ($9::timestamptz is null or c.next_run_at >= $9)
+and ($11::boolean is null or c.paused = $11);
+
+-- part: finished_asked
+{asked} and $8::timestamptz is null and $9::timestamptz is null and $11::boolean is not true;
+
+-- part: page table row asked stream key
+-- A stream of which too little was asked to find $3 is known down to the last id that was read.
+with stream as materialized (
+    {stream}
+), found as materialized (
+    select s.*, array(
+        select c.id from (
+            select * from (
+                select * from {table} c where {key} and c.id between $2 and $1
+                order by c.id desc limit 10000
+            ) c order by c.id desc limit s.budget
+        ) c where {asked} order by c.id desc limit $3
+    ) as ids from stream s
+), bounded as materialized (
+    select s.ids, case when s.budget = 0 then $1 when cardinality(s.ids) < $3 then (
+        select c.id from (
+            select c.id from {table} c where {key} and c.id between $2 and $1
+            order by c.id desc limit 10000
+        ) c order by c.id desc limit 1 offset s.budget - 1
+    ) end as bound
+    from found s
+)
+select (select bound from bounded order by bound desc nulls last limit 1) as bound, t.*
+from (select) as one
+left join (select unnest(ids) as id from bounded order by 1 desc limit $3) as picked on true
+left join lateral (select {row} from {table} t where t.id = picked.id limit 1) as t on true
+order by t.id desc;
+
+-- part: everything
+select 10000 as budget;
+
+-- part: any
+true;
+
+-- part: periodic
+c.schedule is not null;
+
+-- part: paused
+c.paused;
+
+-- part: of_status
+c.status = $4 and c.status <> 'completed';
+
+-- part: one_pair
+c.queue = $6 and c.type = $5;
+
+-- part: some
+select 5000 as budget;
+
+-- part: shared
+-- What a stream may read if the budget is shared out; 0 if they are too many.
+case when count(*) over () <= least(1000, 100000 / $3::int) then greatest($3::int, 5000 / count(*) over ())
+     else 0 end as budget;
+
+-- part: types_of_queue table
+with recursive known as (
+    (select c.type from {table} c where c.queue = $6 order by c.type limit 1)
+    union all
+    select (select c.type from {table} c where c.queue = $6 and c.type > known.type
+            order by c.type limit 1)
+    from known where known.type is not null
+)
+select $6::text as queue, type from known where type is not null limit 1001;
+
+-- part: queues_of_type table
+with recursive known as (
+    (select c.queue from {table} c order by c.queue limit 1)
+    union all
+    select (select c.queue from {table} c where c.queue > known.queue order by c.queue limit 1)
+    from known where known.queue is not null
+)
+select queue, $5::text as type from known where queue is not null limit 1001;
+
+-- part: asked_pair table
+select $6::text as queue, $5::text as type;
+
+-- part: pairs table which
+select queue, type, {shared} from ({which table}) as pair;
+
+-- part: of_pair
+c.queue = s.queue and c.type = s.type;
+
+-- part: outcomes table which
+select queue, type, status, {shared} from ({which table}) as pair cross join unnest(
+    case when $4::text is null then '{completed,failed,cancelled}' else array[$4::text] end
+) as status;
+
+-- part: of_outcome
+{of_pair} and c.status = s.status;
+
+-- part: tasks_page stream key
+{page tasks task_row task_asked stream key};
+
+-- part: finished_page stream key
+{page finished_tasks finished_row finished_asked stream key};
+
+-- part: task_types
+{pairs tasks types_of_queue};
+
+-- part: task_queues
+{pairs tasks queues_of_type};
+
+-- part: finished_pair
+{outcomes finished_tasks asked_pair};
+
+-- part: finished_types
+{outcomes finished_tasks types_of_queue};
+
+-- part: finished_queues
+{outcomes finished_tasks queues_of_type};
+
+-- name: list_by_index
+-- For this transaction: statistics that are old, or missing after an upgrade, may make a scan of the whole
+-- table look cheap.
+select set_config('enable_seqscan', 'off', true);
+
+-- name: list_tasks
+{tasks_page everything any};
+
+-- name: list_tasks_of_pair
+{tasks_page some one_pair};
+
+-- name: list_tasks_of_queue
+{tasks_page task_types of_pair};
+
+-- name: list_tasks_of_type
+{tasks_page task_queues of_pair};
+
+-- name: list_tasks_periodic
+{tasks_page some periodic};
+
+-- name: list_tasks_paused
+{tasks_page some paused};
+
+-- name: list_finished
+{finished_page everything any};
+
+-- name: list_finished_of_pair
+{finished_page finished_pair of_outcome};
+
+-- name: list_finished_of_queue
+{finished_page finished_types of_outcome};
+
+-- name: list_finished_of_type
+{finished_page finished_queues of_outcome};
+
+-- name: list_finished_of_status
+{finished_page some of_status};
+
+-- name: list_finished_periodic
+{finished_page some periodic};
+
+-- part: set table row asked candidates limit_hit
+with candidate as materialized (
+    {candidates}
+), known as materialized (
+    select {limit_hit} as gave_up from candidate
+), picked as (
+    select c.id from (
+        select id from candidate where id between $2 and $1 and not (select gave_up from known)
+        order by id desc
+    ) as k
+    cross join lateral (select * from {table} c where c.id = k.id limit 1) as c
+    where {asked} order by k.id desc limit $3
+)
+select case when known.gave_up then $1 end as bound, t.*
+from known left join picked on true
+left join lateral (select {row} from {table} t where t.id = picked.id limit 1) as t on true
+order by t.id desc;
+
+-- part: too_many
+count(*) >= 10000;
+
+-- part: running
+select c.id from tasks c where c.status = 'running' limit 10000;
+
+-- part: tagged table
+select c.id from {table} c where c.tags @> $7 and c.tags <> '{}' limit 10000;
+
+-- part: tagged_tasks
+{tagged tasks};
+
+-- part: tagged_finished
+{tagged finished_tasks};
+
+-- part: due
+select t.id, count(*) over (partition by t.slot) as of_slot
+from generate_series(0, 255) as s (slot) cross join lateral (
+    select c.id, c.slot from tasks c
+    where c.slot = s.slot and c.status = 'pending' and not c.paused
+      and c.next_run_at >= coalesce($9::timestamptz, '-infinity')
+      and c.next_run_at < coalesce($8::timestamptz, 'infinity')
+    order by c.next_run_at limit 50
+) as t
+union all (select c.id, 0 from tasks c where c.status = 'running' limit 10000)
+union all (select c.id, 0 from tasks c where c.paused and c.status = 'pending' limit 10000);
+
+-- part: too_many_due
+{too_many} or max(of_slot) >= 50;
+
+-- name: list_tasks_running
+{set tasks task_row task_asked running too_many};
+
+-- name: list_tasks_due
+{set tasks task_row task_asked due too_many_due};
+
+-- name: list_tasks_tagged
+{set tasks task_row task_asked tagged_tasks too_many};
+
+-- name: list_finished_tagged
+{set finished_tasks finished_row finished_asked tagged_finished too_many};

@@ -1,0 +1,272 @@
+"""Pages of tasks: what fits, all of it, newest first, whichever way it is found."""
+
+import itertools
+import json
+import random
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from store_rig import NOW, query
+
+from duly.storage import listing
+from duly.storage.database import Database
+from duly.storage.listing import Filter
+from duly.storage.tasks import TaskRow
+
+MANY = 12_000
+"""More than any way reads at once."""
+
+_TASK = """
+    insert into tasks (id, type, queue, payload, next_run_at, status, paused, schedule, tags, owner,
+                       claimed_at, created_at, updated_at, occurrence)
+    select id, type, queue, '1', due, status, paused, schedule, tags,
+           case when status = 'running' then 'me' end, case when status = 'running' then $1::timestamptz end,
+           $1, $1, $1
+"""
+_FINISHED = """
+    insert into finished_tasks (id, type, queue, payload, status, slot, version, retry_count,
+        max_retries, created_at, updated_at, occurrence, paused, schedule, timeout, overrun, on_lost,
+        priority, tags, finished_at)
+    select id, type, queue, '1', status, 0, 1, 0, 3, $1::timestamptz, $1, $1, paused, schedule, 300, 'skip', 'retry',
+        5, tags, $1::timestamptz - (get_byte(uuid_send(id), 0) % 3) * interval '1 day'
+"""
+_COLUMNS = """
+    from unnest($2::uuid[], $3::text[], $4::text[], $5::timestamptz[], $6::text[], $7::boolean[],
+                $8::jsonb[], $9::jsonb[])
+        as t (id, type, queue, due, status, paused, schedule, tags)
+"""
+
+
+def task(n: int, **changes: Any) -> dict[str, Any]:
+    plain = {
+        "id": UUID(int=n), "type": "t", "queue": "q", "due": NOW, "status": "pending",
+        "paused": False, "schedule": None, "tags": "{}",
+    }  # fmt: skip
+    return plain | changes
+
+
+async def put(db: Database, tasks: list[dict[str, Any]]) -> None:
+    for unfinished in (True, False):
+        some = [t for t in tasks if (t["status"] in ("pending", "running")) is unfinished]
+        if some:
+            columns = [list(column) for column in zip(*(t.values() for t in some), strict=True)]
+            await query(db, (_TASK if unfinished else _FINISHED) + _COLUMNS, NOW, *columns)
+
+
+async def everything(
+    db: Database, where: Filter, limit: int = 7
+) -> tuple[list[TaskRow], list[int]]:
+    """All that the pages hold, and how many each had."""
+    found: list[TaskRow] = []
+    sizes = []
+    after: UUID | None = None
+    while True:
+        page = await listing.page(db, where, after, limit)
+        assert len(page.items) <= limit
+        found += page.items
+        sizes.append(len(page.items))
+        assert page.after is None or after is None or page.after < after
+        if page.after is None:
+            return found, sizes
+        after = page.after
+
+
+async def numbers(db: Database, where: Filter, limit: int = 7) -> list[int]:
+    return [row.id.int for row in (await everything(db, where, limit))[0]]
+
+
+def fits(one: dict[str, Any], where: Filter) -> bool:
+    finished = one["status"] not in ("pending", "running")
+    is_paused = one["paused"] and not finished
+    due = None if finished else one["due"]
+    return (
+        where.id in (None, one["id"])
+        and where.status in (None, one["status"])
+        and where.type in (None, one["type"])
+        and where.queue in (None, one["queue"])
+        and (where.tag is None or json.loads(where.tag).items() <= json.loads(one["tags"]).items())
+        and (where.due_before is None or (due is not None and due < where.due_before))
+        and (where.due_after is None or (due is not None and due >= where.due_after))
+        and where.periodic in (None, one["schedule"] is not None)
+        and where.paused in (None, is_paused)
+    )
+
+
+def drawn(rng: random.Random, n: int) -> dict[str, Any]:
+    return task(
+        n,
+        id=UUID(int=rng.getrandbits(128)),
+        type=rng.choice("abc"),
+        queue=rng.choice(["p", "q", "r"]),
+        due=NOW + timedelta(seconds=rng.randrange(10)),
+        status=rng.choice(["pending", "pending", "running", "completed", "failed", "cancelled"]),
+        paused=rng.random() < 0.3,
+        schedule=rng.choice([None, '{"every": 5}']),
+        tags=json.dumps({k: "1" for k in "xyz" if rng.random() < 0.3}),
+    )
+
+
+CHOICES: dict[str, list[Any]] = {
+    "status": [None, "pending", "running", "completed", "failed", "cancelled"],
+    "type": [None, "b", "other"],
+    "queue": [None, "q", "other"],
+    "tag": [None, '{"x": "1"}', '{"x": "2"}'],
+    "due_before": [None, NOW + timedelta(seconds=6)],
+    "due_after": [None, NOW + timedelta(seconds=4)],
+    "periodic": [None, True, False],
+    "paused": [None, True, False],
+}
+
+
+async def test_every_combination_of_filters_finds_what_fits(db: Database) -> None:
+    rng = random.Random(5)
+    tasks = [drawn(rng, n) for n in range(300)]
+    await query(db, "select duly_make_partitions('finished_tasks', 'finished_at', $1, $2)::text",
+                (NOW - timedelta(days=1)).date(), NOW.date())  # fmt: skip
+    await put(db, tasks)
+    combinations = list(itertools.product(*CHOICES.values()))
+    # Every pair of values is in many of these.
+    for values in [(None,) * len(CHOICES), *rng.sample(combinations, 250)]:
+        where = Filter(**dict(zip(CHOICES, values, strict=True)))
+        if rng.random() < 0.1:
+            where = where._replace(id=rng.choice(tasks)["id"])
+        expected = sorted((t["id"] for t in tasks if fits(t, where)), reverse=True)
+        found, _ = await everything(db, where, rng.choice([1, 3, 50, 1000]))
+        assert [row.id for row in found] == expected, where
+
+
+async def test_the_whole_range_of_ids(db: Database) -> None:
+    ends = [0, 1, (1 << 128) - 2, (1 << 128) - 1]
+    await put(db, [task(n) for n in ends])
+    assert await numbers(db, Filter(), 1) == ends[::-1]
+    for n in ends:
+        assert await numbers(db, Filter(id=UUID(int=n)), 1) == [n]
+    page = await listing.page(db, Filter(), UUID(int=0), 5)
+    assert page == listing.Page([], None)
+
+
+@pytest.fixture
+async def large(db: Database) -> Database:
+    """A store with more of everything, newer than what is looked for."""
+    for first in range(1, MANY, MANY // 4):
+        await query(
+            db,
+            _TASK + " from (select ('ffffffff-0000-0000-0000-' || lpad(to_hex(n), 12, '0'))::uuid as id,"
+            " 'b' || n % 2 as type, 'q' || n % 3 as queue, $1::timestamptz + interval '1 day' as due,"
+            " 'pending' as status, n % 2 = 0 as paused, jsonb_build_object('every', 5) as schedule,"
+            " jsonb_build_object('a', '1') as tags from generate_series($2::int, $3::int) n) t",
+            NOW, first, first + MANY // 4 - 1,
+        )  # fmt: skip
+        await query(
+            db,
+            _FINISHED + " from (select ('ffffffff-0000-0000-1000-' || lpad(to_hex(n), 12, '0'))::uuid"
+            " as id, 'b' || n % 2 as type, 'q' || n % 3 as queue, case n % 2 when 0 then 'failed'"
+            " else 'completed' end as status, false as paused,"
+            " jsonb_build_object('every', 5) as schedule, jsonb_build_object('a', '1') as tags"
+            " from generate_series($2::int, $3::int) n) t",
+            NOW, first, first + MANY // 4 - 1,
+        )  # fmt: skip
+    await query(db, "analyze tasks, finished_tasks")
+    return db
+
+
+async def forget(db: Database, one: dict[str, Any]) -> None:
+    for table in ("tasks", "finished_tasks"):
+        await query(db, f"delete from {table} where id = $1", one["id"])
+
+
+RARE: dict[str, tuple[dict[str, Any], Filter]] = {
+    "a type": (task(1, type="b9"), Filter(type="b9")),
+    "a queue": (task(1, queue="q9"), Filter(queue="q9")),
+    "a pair": (task(1, type="b1", queue="q9"), Filter(type="b1", queue="q9")),
+    "a tag": (task(1, tags='{"a": "2"}'), Filter(tag='{"a": "2"}')),
+    "a tag of a type": (task(1, type="b1", tags='{"a": "2"}'), Filter(type="b1", tag='{"a": "2"}')),
+    "a time": (task(1), Filter(due_before=NOW + timedelta(hours=1))),
+    "a time of a queue": (
+        task(1, queue="q1"),
+        Filter(queue="q1", due_before=NOW + timedelta(hours=1)),
+    ),
+    "a running one": (task(1, status="running"), Filter(status="running")),
+    "an ended one": (task(1, type="b9", status="completed"), Filter(status="completed", type="b9")),
+    "a failed one": (task(1, type="b9", status="failed"), Filter(status="failed", type="b9")),
+    "an ended one with a tag": (
+        task(1, status="completed", tags='{"a": "2"}'),
+        Filter(status="completed", tag='{"a": "2"}'),
+    ),
+}
+
+
+async def test_what_is_rare_is_found_at_once(large: Database) -> None:
+    for name, (one, where) in RARE.items():
+        await put(large, [one])
+        page = await listing.page(large, where, None, 50)
+        assert [row.id for row in page.items] == [one["id"]], name
+        assert page.after is None, name
+        await forget(large, one)
+
+
+FAR: dict[str, tuple[dict[str, Any], Filter]] = {
+    "not periodic": (task(1), Filter(periodic=False)),
+    "not periodic, finished": (task(1, status="completed"), Filter(periodic=False)),
+    "failed": (task(1, status="failed"), Filter(status="failed", periodic=False)),
+    "of a frequent tag": (
+        task(1, tags='{"a": "1"}'),
+        Filter(status="pending", periodic=False, tag='{"a": "1"}'),
+    ),
+    "of a frequent type": (task(1, type="b1"), Filter(status="pending", periodic=False, type="b1")),
+    "paused": (task(1, paused=True), Filter(periodic=False, paused=True)),
+    "due when many are": (
+        task(1, due=NOW + timedelta(days=1)),
+        Filter(periodic=False, due_after=NOW + timedelta(hours=5)),
+    ),
+}
+
+
+async def test_what_no_index_leads_to_is_found_by_pages_that_may_be_short(large: Database) -> None:
+    for name, (one, where) in FAR.items():
+        await put(large, [one])
+        found, sizes = await everything(large, where)
+        assert [row.id for row in found] == [one["id"]], name
+        assert len(sizes) > 1, name
+        await forget(large, one)
+
+
+async def test_a_queue_with_more_types_than_can_be_looked_at(db: Database) -> None:
+    await put(db, [task(n, type=f"t{n}") for n in range(1_200)])
+    where = Filter(queue="q")
+    assert await numbers(db, where, 500) == list(range(1_200))[::-1]
+
+
+async def test_a_task_that_ends_between_the_two_reads_is_listed_once(db: Database) -> None:
+    """Both tables are read as of the same instant."""
+    await put(db, [task(n) for n in range(3)])
+    statement = Database.sql("list_finished")
+    moved = False
+
+    class Slow:
+        def __init__(self, connection: Any) -> None:
+            self._connection = connection
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._connection, name)
+
+        async def fetch(self, sql: str, *args: Any) -> Any:
+            nonlocal moved
+            if sql == statement:
+                await query(db, "delete from tasks where id = $1", UUID(int=1))
+                await put(db, [task(1, status="completed")])
+                moved = True
+            return await self._connection.fetch(sql, *args)
+
+    class SlowDatabase:
+        @staticmethod
+        async def run(work: Any) -> Any:
+            return await db.run(lambda connection: work(Slow(connection)))
+
+    page = await listing.page(SlowDatabase(), Filter(), None, 10)  # type: ignore[arg-type]
+    assert moved
+    assert [(row.id.int, row.status) for row in page.items] == [
+        (2, "pending"), (1, "pending"), (0, "pending"),
+    ]  # fmt: skip
