@@ -22,6 +22,7 @@ VIEWS = {
     "task": "/admin/tasks/{failed}",
     "schedule": "/admin/tasks/{nightly}",
     "nodes": "/admin/nodes",
+    "workers": "/admin/workers",
     "audit": "/admin/audit",
 }
 """Each view with something to see."""

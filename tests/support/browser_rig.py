@@ -10,12 +10,21 @@ from contextlib import asynccontextmanager
 from functools import cache
 
 from chromium import find
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    async_playwright,
+    expect,
+)
 
 from duly.nodes.setting_values import Role
 from duly.nodes.settings import Token
 
 DEADLINE_MS = 60_000
+
+expect.set_options(timeout=DEADLINE_MS)
 
 SECRETS: dict[Role, str] = {
     "read": "r-secret", "payload-view": "p-secret", "submit": "s-secret", "admin": "a-secret",
