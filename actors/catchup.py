@@ -74,6 +74,8 @@ class CatchUp(Actor[Missed]):
         moves, unfinished, untouched = self._decide(rows, some, now)
         moved = await stored.advance(self._context.db, moves, now) if moves else []
         self._patience.worked()
+        done = {one.id for one in moved}
+        self._context.meters.skipped(sum(len(m.to.skipped) for m in moves if m.id in done))
         for move in moves:
             so_far = self._late.pop(move.id) + len(move.to.skipped)
             if move.id in unfinished:

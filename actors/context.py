@@ -13,12 +13,14 @@ from duly.actors.messages import (
     Submit,
     TickerMessage,
 )
+from duly.actors.meters.meters import Meters
 from duly.actors.node_info import ZoneVersions
 from duly.actors.runtime import Mailbox
 from duly.actors.troubles import Troubles
 from duly.storage.database import Database
 from duly.storage.leases import LeaseServers
 from duly.storage.members import Members
+from duly.storage.statistics import Statistics
 from duly.storage.streams import Streams
 from duly.wheel.clock import ClusterClock
 
@@ -40,6 +42,8 @@ class Options:
     """A queue's undelivered backlog may be this large whatever its workers."""
     idempotency_ttl_s: float = 86_400.0
     retention_s: float = 7 * 86_400.0
+    pulse_s: float = 0.25
+    """How often the delay of the event loop is measured."""
 
 
 @dataclass
@@ -64,7 +68,8 @@ class Boxes:
 class Vitals:
     """What health and statistics show; each field is written by one actor."""
 
-    owned_slots: int = 0
+    slots: frozenset[int] = frozenset()
+    """Whose leases this node holds."""
     lease_valid_until: float = 0.0
     lease_renewed_at: float = 0.0
     """On the monotonic clock: of the lease that was renewed the longest ago."""
@@ -83,6 +88,11 @@ class Vitals:
     timed_out: int = 0
     republished: int = 0
 
+    @property
+    def owned_slots(self) -> int:
+        """How many slots this node holds."""
+        return len(self.slots)
+
 
 @dataclass
 class Context:
@@ -96,10 +106,12 @@ class Context:
     streams: Streams
     lease_servers: LeaseServers
     members: Members
+    statistics: Statistics
     clock: ClusterClock
     boxes: Boxes = field(default_factory=Boxes)
     vitals: Vitals = field(default_factory=Vitals)
     controls: Controls = field(default_factory=Controls)
     """What operators have set of the queues."""
+    meters: Meters = field(default_factory=Meters)
     zone_versions: ZoneVersions = field(default_factory=ZoneVersions)
     """Of the live nodes; the leases look at each beat."""

@@ -142,6 +142,7 @@ class Firing:
                 return Fired(None, rows)
             since = self._context.clock.monotonic()
             tasks, unclaimed = await self._claim(rows, own)
+            claimed_us = self._context.clock.now_us()
             trail.tell(log, "claimed", ((task.id, task.token) for task in tasks))
             place = {row.id: number for number, row in enumerate(rows)}
             tasks.sort(key=lambda task: place[task.id])
@@ -149,6 +150,9 @@ class Firing:
                 await before.wait()
             if claimed := len(tasks):
                 backlog = await self._publish(queue, tasks, since, say, pace)
+                if backlog is not None:
+                    fired = [rows[place[task.id]] for task in tasks]
+                    self._context.meters.published(fired, claimed_us, self._context.clock.now_us())
                 return Fired(backlog, unclaimed, claimed)
             return Fired(None if self.redis_fails else await self.backlog(queue, say), unclaimed)
         finally:
@@ -208,6 +212,7 @@ class Firing:
             except StoreUnavailableError as error:
                 self._postgres.failed(error)
                 return claim.tasks, missing
+            context.meters.skipped(len(expired))
             if len(expired) < len(missing):
                 # A full mailbox: the sweep brings them again.
                 left = {row.id for row in missing}.difference(expired)

@@ -10,7 +10,7 @@ which nothing else holds up. What is lost is given up at once, and taken anew wi
 
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from typing import NamedTuple
 
 import anyio
@@ -161,6 +161,7 @@ class LeaseActor(Actor[Refused]):
     async def _lose(self, lost: list[int]) -> None:
         if lost:
             log.warning("lost %d slots", len(lost))
+            self._count("lost", lost)
             self._drop(lost)
             await self._tell()
             self._look_now.set()
@@ -222,11 +223,13 @@ class LeaseActor(Actor[Refused]):
         wrong = [s for s in self._held if s in states and self._held[s].epoch != states[s].epoch]
         if wrong:
             log.warning("%d slots have another epoch than ours", len(wrong))
+            self._count("lost", wrong)
             self._drop(wrong)
             await self._tell()
 
     async def _give_up(self, surplus: Iterable[int]) -> None:
         given = sorted(surplus)
+        self._count("given_up", given)
         self._drop(given)
         await self._tell()  # before the release: nobody here acts on them any more
         await self._let_go(given)
@@ -236,7 +239,13 @@ class LeaseActor(Actor[Refused]):
     def _gained(self, epochs: dict[int, int], until: float) -> None:
         self._held = {**self._held, **{s: _Lease(epoch, until) for s, epoch in epochs.items()}}
         self._offer()
+        self._count("taken", epochs)
+        meters = self._context.meters
+        meters.epoch = max(meters.epoch, *epochs.values())
         log.info("took %d slots, owning %d", len(epochs), len(self._held))
+
+    def _count(self, change: str, slots_changed: Sized) -> None:
+        self._context.meters.lease_changes[change] += len(slots_changed)
 
     def _drop(self, given: Iterable[int]) -> None:
         self._held = {s: lease for s, lease in self._held.items() if s not in given}
@@ -276,11 +285,13 @@ class LeaseActor(Actor[Refused]):
     def _offer(self) -> tuple[Ownership, bool]:
         """Tell everyone who has room; answers whether the dispatcher had none."""
         now = self._context.clock.monotonic()
-        self._held = {s: lease for s, lease in self._held.items() if lease.until > now}
+        held = {s: lease for s, lease in self._held.items() if lease.until > now}
+        self._count("lost", self._held.keys() - held.keys())
+        self._held = held
         epochs = {slot: lease.epoch for slot, lease in self._held.items()}
         until = min((lease.until for lease in self._held.values()), default=0.0)
         vitals, boxes = self._context.vitals, self._context.boxes
-        vitals.owned_slots, vitals.lease_valid_until = len(epochs), until
+        vitals.slots, vitals.lease_valid_until = frozenset(epochs), until
         vitals.lease_renewed_at = until + MARGIN_S - self._servers.valid_s
         ownership = Ownership(epochs, until)
         for box in (boxes.ticker, boxes.prefetcher, boxes.recorder, boxes.reaper):

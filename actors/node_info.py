@@ -35,6 +35,8 @@ class NodeInfo(msgspec.Struct):
     """Of Duly."""
     wheel_entries: int | None = None
     ready_entries: int | None = None
+    lag_p99_s: float | None = None
+    """From the due time to the publication, of its tasks of the last five minutes; None without any."""
     lease_age_s: float | None = None
     """Since its leases were last renewed; None while it holds none."""
     clock_offset_s: float | None = None
@@ -57,6 +59,7 @@ def own(context: "Context", started_at: datetime, slots: int) -> bytes:
             version=_VERSION,
             wheel_entries=vitals.wheel_entries,
             ready_entries=vitals.ready_entries,
+            lag_p99_s=context.meters.lag_p99_s(clock.now_us()),
             lease_age_s=age_s,
             clock_offset_s=clock.error_us / 1e6,
             redis=not vitals.redis.now,

@@ -112,15 +112,21 @@ class Prefetcher(Actor[PrefetcherMessage]):
             await self._refill(min(self._hungry))
         if clock.monotonic() >= self._next_sweep:
             self._next_sweep = clock.monotonic() + self._context.options.sweep_every_s
-            await self._sweep()
+            with self._context.meters.reading("sweep"):
+                await self._sweep()
         if clock.monotonic() >= self._next_pass:
-            await self._advance()
+            with self._context.meters.reading("pass"):
+                await self._advance()
 
     async def _refill(self, queue: str) -> None:
         """Straight to the dispatcher, since all of it is due: by priority, not through the wheel."""
-        now = from_us(self._context.clock.now_us() - self._context.clock.ahead_us)
-        rows = await slots.due_best(self._context.db, list(self._cursors), queue, now, FULL)
+        now_us = self._context.clock.now_us() - self._context.clock.ahead_us
+        with self._context.meters.reading("refill"):
+            found = await slots.due_best(
+                self._context.db, list(self._cursors), queue, from_us(now_us), FULL
+            )
         self._patience.worked()
+        rows = slots.ticked(found, now_us)
         box = self._context.boxes.dispatcher
         for at in range(0, len(rows), _BITE):
             await box.send(Due(rows[at : at + _BITE]))

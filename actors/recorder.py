@@ -227,7 +227,8 @@ class Recorder(Actor[RecorderMessage]):
 
     async def _record(self, ended: list[Ended]) -> set[tuple[UUID, int]]:
         now: datetime = from_us(self._context.clock.now_us())
-        recorded, waiting = await record(self._context.db, ended, now)
+        recorded, waiting, measured = await record(self._context.db, ended, now)
+        self._context.meters.ended(measured)
         self._postgres.worked()
         vitals = self._context.vitals
         vitals.recorded += len(recorded)

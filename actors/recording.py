@@ -2,13 +2,15 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 import asyncpg
 import msgspec
 
 from duly.actors import trail
+from duly.actors.meters.meters import Measured
 from duly.actors.outcomes import decide, without_repeats
 from duly.storage import claims
 from duly.storage.claims import Ended, Settlement
@@ -18,30 +20,45 @@ from duly.wheel.occurrences import SKIPS_MAX
 
 log = logging.getLogger("duly.recorder")
 
-Recorded = tuple[set[tuple[UUID, int]], list[Waiting]]
+
+class Recorded(NamedTuple):
+    """The (id, token) that were recorded (the others are stale), and what waits again."""
+
+    pairs: set[tuple[UUID, int]]
+    waiting: list[Waiting]
+    measured: list[Measured]
+    """As long as `pairs`; for the statistics."""
+
+    def and_also(self, other: "Recorded") -> "Recorded":
+        """Both of them."""
+        return Recorded(
+            self.pairs | other.pairs,
+            self.waiting + other.waiting,
+            self.measured + other.measured,
+        )
+
+
 Write = Callable[[Database, list[Ended], datetime], Awaitable[Recorded]]
 
 _SUCCESS = frozenset({"completed"})
+_MICROSECOND = timedelta(microseconds=1)
 
 
 async def record(db: Database, ended: Sequence[Ended], now: datetime) -> Recorded:
-    """Answers the (id, token) that were recorded (the others are stale), and what waits again.
+    """Answers what was recorded; all else is stale.
 
     A report that PostgreSQL cannot hold (say, a NUL in a result) fails its own task only.
     """
     unique = without_repeats(ended)
     # Apart: a report that the second cannot store must not make the first come twice.
-    recorded, waiting = await _all_of(
-        _complete, db, [r for r in unique if r.outcome in _SUCCESS], now
-    )
+    first = await _all_of(_complete, db, [r for r in unique if r.outcome in _SUCCESS], now)
     # A success that is not recorded is stale, or of a periodic task, which goes on.
-    others = [r for r in unique if (r.id, r.token) not in recorded]
-    done, again = await _all_of(_settle, db, others, now)
-    return recorded | done, waiting + again
+    others = [r for r in unique if (r.id, r.token) not in first.pairs]
+    return first.and_also(await _all_of(_settle, db, others, now))
 
 
 async def _all_of(write: Write, db: Database, ended: list[Ended], now: datetime) -> Recorded:
-    return await _halving(write, db, ended, now) if ended else (set(), [])
+    return await _halving(write, db, ended, now) if ended else Recorded(set(), [], [])
 
 
 async def _halving(write: Write, db: Database, ended: list[Ended], now: datetime) -> Recorded:
@@ -51,27 +68,34 @@ async def _halving(write: Write, db: Database, ended: list[Ended], now: datetime
         if len(ended) == 1:
             return await _settle(db, [_unstorable(ended[0], error)], now)
         half = len(ended) // 2
-        first, again = await _halving(write, db, ended[:half], now)
-        second, more = await _halving(write, db, ended[half:], now)
-        return first | second, again + more
+        first = await _halving(write, db, ended[:half], now)
+        return first.and_also(await _halving(write, db, ended[half:], now))
 
 
 async def _complete(db: Database, ended: list[Ended], now: datetime) -> Recorded:
-    return await claims.complete(db, ended, now), []
+    completed = await claims.complete(db, ended, now)
+    reports = {(one.id, one.token): one for one in ended}
+    return Recorded(
+        {(one.id, one.token) for one in completed},
+        [],
+        [_measured(reports[one.id, one.token], one.type, one.next_run_at) for one in completed],
+    )
 
 
 async def _settle(db: Database, ended: list[Ended], now: datetime) -> Recorded:
     recorded: set[tuple[UUID, int]] = set()
     waiting: list[Waiting] = []
+    measured: list[Measured] = []
     while ended:
         decisions = await _decide(db, ended, now)
         settled = await claims.settle(db, decisions, now) if decisions else []
-        tokens = {d.ended.id: d.ended.token for d in decisions}
-        recorded |= {(one.id, tokens[one.id]) for one in settled}
+        decided = {d.ended.id: d for d in decisions}
+        recorded |= {(one.id, decided[one.id].ended.token) for one in settled}
+        measured += [_settled(decided[one.id]) for one in settled]
         waiting += [Waiting(one.due, one.slot_owner) for one in settled if one.due is not None]
         # A schedule that was changed since it was read is decided on anew. What is stale is not read again.
         ended = [d.ended for d in decisions if (d.ended.id, d.ended.token) not in recorded]
-    return recorded, waiting
+    return Recorded(recorded, waiting, measured)
 
 
 async def _decide(db: Database, ended: list[Ended], now: datetime) -> list[Settlement]:
@@ -97,3 +121,25 @@ def _unstorable(ended: Ended, error: Exception) -> Ended:
         outcome="failed", result=None, error=text, may_retry=False, worker=None, delay_s=None,
         started_at=None,
     )  # fmt: skip
+
+
+def _settled(decision: Settlement) -> Measured:
+    ended, attempt, place = decision.ended, decision.attempt, decision.place
+    failed = ended.outcome not in ("completed", "snoozed")
+    return _measured(ended, attempt.type, attempt.next_run_at)._replace(
+        retried=decision.counts,
+        exhausted=failed and not decision.counts,
+        skipped=0 if place is None else len(place.skipped),
+    )
+
+
+def _measured(ended: Ended, task_type: str, due: datetime | None) -> Measured:
+    began, over = ended.started_at, ended.finished_at
+    # Of what no worker reported, nobody knows when it began.
+    told = began is not None and ended.outcome not in ("lost", "timed_out")
+    return Measured(
+        task_type,
+        ended.outcome,
+        (over - began) // _MICROSECOND if told and began and over else None,
+        (began - due) // _MICROSECOND if told and began and due else None,
+    )

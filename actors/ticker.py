@@ -8,7 +8,7 @@ import anyio
 from duly.actors.context import Context
 from duly.actors.messages import Due, Ownership, TickerMessage
 from duly.actors.runtime import Actor, MailboxClosedError
-from duly.storage.slots import DueRow
+from duly.storage.slots import DueRow, ticked
 from duly.wheel.durations import to_us
 from duly.wheel.wheel import Wheel
 
@@ -62,10 +62,12 @@ class Ticker(Actor[TickerMessage]):
             message.reply.set(len(self._wheel))
 
     async def _fire(self) -> bool:
-        due = self._wheel.advance(self._now_us(), _BITE)
+        now_us = self._now_us()
+        due = self._wheel.advance(now_us, _BITE)
         if due:
+            rows = ticked((row for _, _, row in due), now_us)
             # Full: the dispatcher is busy. Waiting here holds back the prefetcher too.
-            await self._context.boxes.dispatcher.send(Due([row for _, _, row in due]))
+            await self._context.boxes.dispatcher.send(Due(rows))
         return bool(due)
 
     def _wait_s(self) -> float:

@@ -13,6 +13,8 @@ from duly.actors.controls import ControlReader
 from duly.actors.dispatcher import Dispatcher
 from duly.actors.leases import LeaseActor
 from duly.actors.listener import Listener
+from duly.actors.meters.meters import Meters
+from duly.actors.meters.statistics import StatisticsActor
 from duly.actors.prefetcher import Prefetcher
 from duly.actors.reaper import Reaper
 from duly.actors.recorder import Recorder
@@ -26,6 +28,7 @@ from duly.storage.database import Database
 from duly.storage.leases import LeaseServers
 from duly.storage.members import Members
 from duly.storage.slots import session_name
+from duly.storage.statistics import Statistics
 from duly.storage.streams import Streams
 from duly.storage.writer import Writer
 from duly.wheel.clock import ClusterClock
@@ -42,6 +45,8 @@ def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor
     boxes = context.boxes
     children = [
         Child("clock", lambda: ClockActor(context)),
+        # Stops after those whose work it counts.
+        Child("statistics", lambda: StatisticsActor(context)),
         Child("upkeep", lambda: Upkeep(context)),
         Child("controls", lambda: ControlReader(context)),
         Child("ticker", lambda: Ticker(context), boxes.ticker),
@@ -74,6 +79,7 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
     # New at every start: a restarted process is a new owner, even under the same name.
     node_id = f"{settings.node_name}-{os.getpid()}-{secrets.token_hex(4)}"
     async with AsyncExitStack() as stack:
+        meters = Meters()
         databases = []
         writer = Writer(settings.database_url)
         for size in (settings.db_core_pool_size, settings.db_pool_size):
@@ -83,6 +89,7 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
                 pool_size=size,
                 statement_timeout_s=settings.db_statement_timeout_s,
                 writer=writer,
+                timed=meters.statement,
             )
             stack.push_async_callback(database.close)
             databases.append(database)
@@ -102,6 +109,8 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
             min(settings.redis_timeout_s, settings.lease_ttl_s * _MEMBERS_TIMEOUT_SHARE),
         )
         stack.push_async_callback(members.close)
+        statistics = Statistics(settings.redis_url, node_id, settings.redis_timeout_s)
+        stack.push_async_callback(statistics.close)
         yield Context(
             node_id=node_id,
             options=_options(settings),
@@ -110,7 +119,9 @@ async def open_context(settings: Settings) -> AsyncIterator[Context]:
             streams=streams,
             lease_servers=lease_servers,
             members=members,
+            statistics=statistics,
             clock=ClusterClock(time.monotonic),
+            meters=meters,
         )
 
 

@@ -69,6 +69,9 @@ class Attempt(NamedTuple):
     misfire_grace: float | None = None
     done_until: datetime | None = None
     runs_done: int = 0
+    type: str = ""
+    next_run_at: datetime | None = None
+    """When this attempt was due."""
 
 
 class Settlement(NamedTuple):
@@ -165,8 +168,17 @@ async def start(
     return bool(await db.fetch("start", task_id, token, start_id, worker, now))
 
 
-async def complete(db: Database, reports: Sequence[Ended], now: datetime) -> set[tuple[UUID, int]]:
-    """Record successes of one-off tasks; answers the (id, token) that were recorded."""
+class Completed(NamedTuple):
+    """A recorded success: what it was of, and when it was due."""
+
+    id: UUID
+    token: int
+    type: str
+    next_run_at: datetime
+
+
+async def complete(db: Database, reports: Sequence[Ended], now: datetime) -> list[Completed]:
+    """Record successes of one-off tasks; answers those that were recorded."""
     rows = await db.fetch(
         "complete",
         [r.id for r in reports],
@@ -177,7 +189,7 @@ async def complete(db: Database, reports: Sequence[Ended], now: datetime) -> set
         [r.result for r in reports],
         now,
     )
-    return {(row["id"], row["version"]) for row in rows}
+    return [Completed(*row) for row in rows]
 
 
 async def attempts(db: Database, pairs: Sequence[tuple[UUID, int]]) -> dict[UUID, Attempt]:

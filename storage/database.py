@@ -9,6 +9,7 @@ ended: neither cut while its commit waits for a standby, nor used again.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from time import perf_counter
 from typing import Any, TypeVar
 
 import asyncpg
@@ -20,6 +21,9 @@ from duly.storage.queries import statements
 from duly.storage.writer import Writer
 
 T = TypeVar("T")
+
+Timed = Callable[[str, float, bool], None]
+"""Is told a statement's name, the seconds until its answer, and whether it failed instead."""
 
 # Beyond statement_timeout, for the answer to arrive. With the usual 3 s for a connection and 5 s for
 # a statement, a caller knows within 10 s.
@@ -53,7 +57,8 @@ class Database:
     `pool_size` connections at most, made when first needed. Every call raises
     `StoreUnavailableError` when the server cannot be reached or does not answer in time; other
     errors of PostgreSQL come as asyncpg raises them. Databases that share a `writer` learn from each
-    other when it moves.
+    other when it moves. `timed` is told how long each statement by name took, the wait for a
+    connection included.
     """
 
     def __init__(
@@ -65,7 +70,9 @@ class Database:
         statement_timeout_s: float = 5.0,
         acquire_timeout_s: float = 3.0,
         writer: Writer | None = None,
+        timed: Timed | None = None,
     ) -> None:
+        self._timed = timed
         self._writer = writer or Writer(dsn)
         self._application = application
         self._statement_timeout_s = statement_timeout_s
@@ -107,7 +114,15 @@ class Database:
             rows: list[Any] = await connection.fetch(sql, *args)
             return rows
 
-        return await self.run(call)
+        if self._timed is None:
+            return await self.run(call)
+        began, failed = perf_counter(), True
+        try:
+            answer = await self.run(call)
+            failed = False
+            return answer
+        finally:
+            self._timed(name, perf_counter() - began, failed)
 
     @staticmethod
     def sql(name: str) -> str:

@@ -107,3 +107,12 @@ NODES_GONE = "duly:{nodes}:gone"
 
 NODES_INFO = "duly:{nodes}:info"
 """Hash node id -> JSON, what the node says of itself."""
+
+
+def statistics(minute: int) -> str:
+    """Hash node id -> its figures of one minute since the epoch; they share a hash tag."""
+    return f"duly:{{nodes}}:stats:{minute}"
+
+
+STATISTICS_TTL_MS = 65 * 60_000
+"""How long a minute's figures are kept after the last of them was written."""

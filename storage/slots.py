@@ -1,6 +1,6 @@
 """Who owns the slots, and what an owner reads of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -27,6 +27,13 @@ class DueRow(NamedTuple):
     version: int
     priority: int
     queue: str
+    ticked_us: int = 0
+    """When it was passed on as due, on the cluster's clock; 0 = not yet."""
+
+
+def ticked(rows: Iterable[DueRow], at_us: int) -> list[DueRow]:
+    """The same rows, as they are passed on as due."""
+    return [DueRow._make((*row[:-1], at_us)) for row in rows]
 
 
 def due_row(row: Any) -> DueRow | None:

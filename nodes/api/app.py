@@ -12,7 +12,6 @@ from duly.nodes.api.access import Access, check_routes
 from duly.nodes.api.admin import AdminHandlers
 from duly.nodes.api.audits import AuditHandlers
 from duly.nodes.api.cluster import ClusterHandlers
-from duly.nodes.api.explain import ExplainHandlers
 from duly.nodes.api.health import HealthHandlers
 from duly.nodes.api.metrics import MetricsHandlers
 from duly.nodes.api.nodes import NodeHandlers
@@ -20,7 +19,9 @@ from duly.nodes.api.openapi import OpenApiHandlers
 from duly.nodes.api.problems import Problem, unavailable
 from duly.nodes.api.schedules import ScheduleHandlers
 from duly.nodes.api.sessions import SessionHandlers
+from duly.nodes.api.stats import StatsHandlers
 from duly.nodes.api.submit import SubmitHandlers
+from duly.nodes.api.task_counts import TaskCounts
 from duly.nodes.api.tasks import TaskHandlers
 from duly.nodes.api.workers import WorkerHandlers
 from duly.nodes.connections import Door
@@ -47,7 +48,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
     app = web.Application(middlewares=[door.middleware, _problems, access.middleware])
     app.on_response_prepare.append(_set_headers)
     payload_limit = settings.payload_limit_bytes
-    health = HealthHandlers(context)
+    health, counts = HealthHandlers(context), TaskCounts(context)
     for part in (
         SubmitHandlers(context, payload_limit, settings.batch_limit),
         TaskHandlers(context, payload_limit),
@@ -57,9 +58,9 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         NodeHandlers(context),
         SessionHandlers(context, access),
         ClusterHandlers(context),
-        ExplainHandlers(context),
         health,
-        MetricsHandlers(context, health),
+        MetricsHandlers(context, health, counts),
+        StatsHandlers(context, counts),
         OpenApiHandlers(),
         AdminHandlers(),
     ):

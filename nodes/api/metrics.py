@@ -1,9 +1,11 @@
 """What Prometheus reads of a node: which parts work, what it owns, and what it has done.
 
-Names follow the Prometheus conventions (unit last, `_total` for counters). Nothing is kept for the
-sake of a scrape: it reads what the actors count anyway, and asks the parts as `readyz` does.
+Names follow the Prometheus conventions (unit last, `_total` for counters). A scrape reads what the
+actors count anyway (see `exposition`), and asks the parts as `readyz` does.
 """
 
+import asyncio
+import time
 from collections.abc import Iterable, Iterator
 
 from aiohttp import web
@@ -13,15 +15,18 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from duly.actors.context import Context
+from duly.nodes.api import exposition
 from duly.nodes.api.health import HealthHandlers, Readiness
+from duly.nodes.api.task_counts import Counted, TaskCounts
 
 
 class MetricsHandlers:
     """Serves metrics; with tokens set it needs the role read."""
 
-    def __init__(self, context: Context, health: HealthHandlers) -> None:
+    def __init__(self, context: Context, health: HealthHandlers, counts: TaskCounts) -> None:
         self._context = context
         self._health = health
+        self._counts = counts
 
     def routes(self) -> list[web.RouteDef]:
         """The routes of this part."""
@@ -30,7 +35,8 @@ class MetricsHandlers:
     async def get(self, request: web.Request) -> web.Response:
         """The text format, or OpenMetrics for a scraper that asks for it."""
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Node(self._context, await self._health.readiness()))
+        readiness, counted = await asyncio.gather(self._health.readiness(), self._counts.get())
+        registry.register(_Node(self._context, readiness, counted))
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 
@@ -38,14 +44,18 @@ class MetricsHandlers:
 class _Node(Collector):
     """The state of this node at the time of one scrape."""
 
-    def __init__(self, context: Context, readiness: Readiness) -> None:
+    def __init__(self, context: Context, readiness: Readiness, counted: Counted | None) -> None:
         self._context = context
         self._readiness = readiness
+        self._counted = counted
 
     def collect(self) -> Iterable[Metric]:
         yield self._parts()
         yield from self._gauges()
         yield from self._counters()
+        yield from self._clock()
+        yield from exposition.depths(self._counted)
+        yield from exposition.meters(self._context.meters, self._context.clock.now_us())
 
     def _parts(self) -> Metric:
         up = GaugeMetricFamily("duly_up", "1 if this part of the node works", labels=["part"])
@@ -85,3 +95,13 @@ class _Node(Collector):
             ("republished", vitals.republished, "Tasks that were in no stream, published again"),
         ):
             yield CounterMetricFamily(f"duly_{name}", text, value=value)
+
+    def _clock(self) -> Iterator[Metric]:
+        clock = self._context.clock
+        # The one place where the wall clock is read: not to act on it, but to show how wrong it is.
+        offset_s = clock.now_us() / 1e6 - time.time()
+        for name, value, text in (
+            ("clock_offset_seconds", offset_s, "PostgreSQL's clock minus this machine's"),
+            ("clock_error_seconds", clock.offset_error_us / 1e6, "How far that may be off"),
+        ):
+            yield GaugeMetricFamily(f"duly_{name}", text, value=value)

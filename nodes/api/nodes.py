@@ -24,6 +24,7 @@ class NodeView(msgspec.Struct):
     version: str | None
     wheel_entries: int | None
     ready_entries: int | None
+    lag_p99_s: float | None
     lease_age_s: float | None
     clock_offset_s: float | None
     redis: bool | None

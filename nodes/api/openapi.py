@@ -7,15 +7,16 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from duly.actors.meters.minutes import KEPT
 from duly.nodes.api import cookies, wire
 from duly.nodes.api.cluster import SlotList, WorkerList
-from duly.nodes.api.explain import Explanation
 from duly.nodes.api.health import Readiness
 from duly.nodes.api.nodes import NodeList
 from duly.nodes.api.problems import FieldError
 from duly.nodes.api.queries import TASK_FILTER
 from duly.nodes.api.schedules import PARAMETERS, SchedulePreview
 from duly.nodes.api.sessions import SessionView, SignIn
+from duly.nodes.api.stats import Series, Stats
 from duly.wheel.preview import COUNT_MAX
 
 _TYPES = (
@@ -23,7 +24,8 @@ _TYPES = (
     wire.RunPage, wire.StartBody, wire.ReportBody, wire.ReportBatch, wire.ReportAnswer,
     wire.AuditPage, Readiness, FieldError, SchedulePreview, NodeList,
     SessionView, SignIn,
-    WorkerList, SlotList, Explanation,
+    WorkerList, SlotList,
+    Stats, Series,
 )  # fmt: skip
 
 _DESCRIBED = {
@@ -115,9 +117,6 @@ def _paths() -> dict[str, Any]:
         "/v1/tasks/{id}/runs": {
             "get": _operation("The runs of a task, newest first", {200: _ref("RunPage")},
                               (404, 422), parameters=one + page)},
-        "/v1/tasks/{id}/explain": {
-            "get": _operation("Why a task has not run", {200: _ref("Explanation")}, (404, 422),
-                              parameters=one)},
         "/v1/tasks/{id}/start": {
             "post": _operation("Grant a token its one start", {200: started},
                                (*body_errors, 409), body=_ref("StartBody"), parameters=one)},
@@ -133,6 +132,10 @@ def _paths() -> dict[str, Any]:
         "/v1/audit": {
             "get": _operation("Who changed what, newest first", {200: _ref("AuditPage")}, (422,),
                               parameters=noted + page)},
+        "/v1/stats": {"get": _operation("What the cluster has done of late", {200: _ref("Stats")},
+                                        (422,))},
+        "/v1/stats/series": {"get": _operation("The last hour by minute", {200: _ref("Series")},
+                                               (422,), parameters=[_parameter("minutes")])},
         "/v1/nodes": {"get": _operation("The live nodes", {200: _ref("NodeList")}, (422,))},
         "/v1/session": {
             "get": _operation("Who is asking", {200: _ref("SessionView")}, ()),
@@ -216,6 +219,8 @@ def _parameter(name: str, where: str = "query") -> dict[str, Any]:
         schema = {"type": "boolean"}
     if name == "limit":
         schema = {"type": "integer", "minimum": 1, "maximum": 1000}
+    if name == "minutes":
+        schema = {"type": "integer", "minimum": 1, "maximum": KEPT - 1}
     if name == "count":
         schema = {"type": "integer", "minimum": 1, "maximum": COUNT_MAX}
     return {"name": name, "in": where, "required": where == "path", "schema": schema}

@@ -110,12 +110,13 @@ with reported as (
     select id, version, occurrence, retry_count + 1, 'completed', by, began, ended, $7, result
     from gone
 )
-select id, version from gone;
+select id, version, type, next_run_at from gone;
 
 -- name: attempts
 -- What deciding what follows needs to know.
 select t.id, t.version, t.retry_count, t.max_retries, t.backoff, t.on_lost, t.occurrence,
-       t.created_at, t.schedule, t.overrun, t.misfire_grace, t.done_until, t.runs_done
+       t.created_at, t.schedule, t.overrun, t.misfire_grace, t.done_until, t.runs_done, t.type,
+       t.next_run_at
 from tasks t join unnest($1::uuid[], $2::bigint[]) as c (id, version)
   on t.id = c.id and t.version = c.version
 where case when t.status = 'running' then true end;

@@ -24,7 +24,7 @@ def own(vitals: Vitals | None = None) -> bytes:
     return node_info.own(Context(
         node_id="node", options=Options(), db=cast(Any, None), api_db=cast(Any, None),
         streams=cast(Any, None), lease_servers=cast(Any, None), members=cast(Any, None),
-        clock=clock, vitals=vitals or Vitals(),
+        statistics=cast(Any, None), clock=clock, vitals=vitals or Vitals(),
     ), STARTED_AT, 5)  # fmt: skip
 
 
@@ -39,12 +39,14 @@ def test_a_node_reads_what_it_says() -> None:
     assert (info.started_at, info.slots, info.tzdata) == (STARTED_AT, 5, zones.VERSION)
     assert info.pid > 0
     assert info.version == version("duly")
-    assert (info.lease_age_s, info.clock_offset_s) == (None, 0)
+    assert (info.lease_age_s, info.clock_offset_s, info.lag_p99_s) == (None, 0, None)
     assert (info.redis, info.postgres) == (True, True)
 
 
 def test_a_node_tells_of_its_work() -> None:
-    vitals = Vitals(owned_slots=5, lease_renewed_at=99.2, wheel_entries=7, ready_entries=3)
+    vitals = Vitals(
+        slots=frozenset(range(5)), lease_renewed_at=99.2, wheel_entries=7, ready_entries=3
+    )
     vitals.redis.note("publishing tasks", "no answer")
     info = node_info.read(own(vitals))
     assert info is not None

@@ -23,6 +23,27 @@ async def _scrape(node: RunningNode) -> dict[tuple[str, str], float]:
     }
 
 
+_PARTS = re.compile(r"_(bucket|sum|count)$")
+
+
+async def exposed(node: RunningNode, redis_url: str) -> set[str]:
+    """The names of all metrics of a node that has had a task, those of histograms once."""
+    async with HandWorker(redis_url) as hand:
+        await hand.live()
+        await node.client.submit("t")
+        await hand.report(await hand.take(), started=1_790_000_000_000, finished=1_790_000_000_500)
+
+        async def recorded() -> bool:
+            seen = await _scrape(node)
+            return ("duly_attempts_total", "completed,t") in seen and "duly_tasks" in {
+                name for name, _ in seen
+            }
+
+        await node.client.submit("later", delay=3600)
+        await wait_for(recorded, 60, "the outcome shows")
+    return {_PARTS.sub("", name) for name, _ in await _scrape(node)}
+
+
 async def test_it_tells_what_works_and_what_was_done(node: RunningNode, redis_url: str) -> None:
     async with HandWorker(redis_url) as hand:
         await hand.live()
@@ -51,6 +72,34 @@ async def test_openmetrics_for_those_who_ask(node: RunningNode) -> None:
     assert text.endswith("# EOF\n")
 
 
-async def test_the_documentation_lists_each_of_them(node: RunningNode) -> None:
+async def test_the_documentation_lists_each_of_them(node: RunningNode, redis_url: str) -> None:
     documented = set(re.findall(r"^\| `(duly_\w+)", OPERATIONS.read_text(), re.MULTILINE))
-    assert {name for name, _ in await _scrape(node)} == documented
+    assert await exposed(node, redis_url) == documented
+
+
+async def test_histograms_say_what_was_measured(node: RunningNode, redis_url: str) -> None:
+    async with HandWorker(redis_url) as hand:
+        await hand.live()
+        await node.client.submit("t")
+        await hand.report(await hand.take(), started=1_790_000_000_000, finished=1_790_000_000_500)
+
+        async def recorded() -> bool:
+            return (await _scrape(node)).get(("duly_attempts_total", "completed,t")) == 1
+
+        await wait_for(recorded, 30, "the outcome shows")
+    seen = await _scrape(node)
+    assert seen["duly_attempt_duration_seconds_bucket", "0.262144,t"] == 0
+    assert seen["duly_attempt_duration_seconds_bucket", "1.048576,t"] == 1
+    assert seen["duly_attempt_duration_seconds_bucket", "+Inf,t"] == 1
+    assert seen["duly_attempt_duration_seconds_count", "t"] == 1
+    assert seen["duly_attempt_duration_seconds_sum", "t"] == 0.5
+    for stage in ("ticked", "claimed", "published", "started"):
+        assert seen["duly_firing_lag_seconds_count", stage] == 1
+    assert seen["duly_retries_exhausted_total", "t"] == 0
+    assert seen["duly_lease_changes_total", "taken"] == 256
+    assert seen["duly_slot_epoch", ""] >= 1
+    assert seen["duly_statement_seconds_count", "claim"] >= 1
+    assert seen["duly_statement_failures_total", "claim"] == 0
+    assert seen["duly_prefetch_seconds_count", "sweep"] >= 1
+    assert abs(seen["duly_clock_offset_seconds", ""]) < 60
+    assert seen["duly_event_loop_delay_seconds_count", ""] >= 1

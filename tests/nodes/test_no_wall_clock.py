@@ -13,6 +13,7 @@ import duly.wheel
 _WALL = {
     "time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today", "date.today",
 }  # fmt: skip
+_SHOWS_IT = "nodes/api/metrics.py"  # how far the machine's clock is from PostgreSQL's
 _NOT_OF_A_NODE = {"cli", "worker", "client", "embedded"}
 
 
@@ -47,4 +48,5 @@ def test_the_reader_sees_what_it_looks_for() -> None:
 
 @pytest.mark.parametrize("file", of_a_node(), ids=lambda file: file.name)
 def test_c20_no_code_of_a_node_reads_the_wall_clock(file: Path) -> None:
-    assert reads(file.read_text(encoding="utf-8")) == set()
+    shown = {"time.time"} if file.as_posix().endswith(_SHOWS_IT) else set()
+    assert reads(file.read_text(encoding="utf-8")) == shown

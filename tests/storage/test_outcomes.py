@@ -1,22 +1,29 @@
 """The fenced ends of an attempt: recorded once, by the token that runs."""
 
 import asyncio
-from datetime import timedelta
-from uuid import uuid4
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID, uuid4
 
 import pytest
 from store_rig import NOW, again, claimed, ended, outcomes, over, query, statuses
 
 from duly.storage import claims, tasks
+from duly.storage.claims import Ended
 from duly.storage.database import Database
 
 LATER = NOW + timedelta(seconds=5)
 
 
+async def complete(db: Database, reports: Sequence[Ended], now: datetime) -> set[tuple[UUID, int]]:
+    """The (id, token) of the successes that were recorded."""
+    return {(one.id, one.token) for one in await claims.complete(db, reports, now)}
+
+
 async def test_a_success_moves_its_task_and_adds_its_run(db: Database) -> None:
     (task,) = await claimed(db, payload='{"a": 1e2}')
     report = ended(task, result='{"n": 1.50}')
-    assert await claims.complete(db, [report], LATER) == {(task.id, task.token)}
+    assert await complete(db, [report], LATER) == {(task.id, task.token)}
     row = (await tasks.get(db, [task.id]))[task.id]
     assert (row.status, row.result, row.finished_at) == ("completed", '{"n": 1.50}', LATER)
     assert (row.version, row.worker, row.started_at) == (task.token, "w1", NOW)
@@ -27,7 +34,7 @@ async def test_a_stale_token_changes_nothing(db: Database) -> None:
     (task,) = await claimed(db)
     for token in (task.token - 1, task.token + 1):
         stale = ended(task, token=token)
-        assert await claims.complete(db, [stale], LATER) == set()
+        assert await complete(db, [stale], LATER) == set()
         assert await claims.settle(db, [over(stale)], LATER) == []
         assert await claims.settle(db, [again(stale, LATER)], LATER) == []
         assert await claims.attempts(db, [(task.id, token)]) == {}
@@ -39,23 +46,21 @@ async def test_a_stale_token_changes_nothing(db: Database) -> None:
 async def test_a_report_repeated_in_a_batch_and_after_it_counts_once(db: Database) -> None:
     some = await claimed(db, 3)
     reports = [ended(task) for task in some]
-    recorded = await claims.complete(db, [*reports, *reports], LATER)
+    recorded = await complete(db, [*reports, *reports], LATER)
     assert len(recorded) == 3
-    assert await claims.complete(db, reports, LATER) == set()
+    assert await complete(db, reports, LATER) == set()
     assert await outcomes(db, some[0].id) == ["completed"]
 
 
 async def test_an_unknown_task_is_stale(db: Database) -> None:
     (task,) = await claimed(db)
-    assert await claims.complete(db, [ended(task, id=uuid4())], LATER) == set()
+    assert await complete(db, [ended(task, id=uuid4())], LATER) == set()
 
 
 async def test_two_recorders_with_the_same_reports_record_each_once(db: Database) -> None:
     some = await claimed(db, 100)
     reports = [ended(task) for task in some]
-    one, two = await asyncio.gather(
-        claims.complete(db, reports, LATER), claims.complete(db, reports, LATER)
-    )
+    one, two = await asyncio.gather(complete(db, reports, LATER), complete(db, reports, LATER))
     assert not one & two
     assert len(one | two) == 100
     assert len(await query(db, "select from runs")) == 100
@@ -66,7 +71,7 @@ async def test_an_end_wins_against_another_end(db: Database) -> None:
     reports = [ended(task) for task in some]
     losses = [again(ended(task, "lost"), LATER) for task in some]
     completed, lost = await asyncio.gather(
-        claims.complete(db, reports, LATER), claims.settle(db, losses, LATER)
+        complete(db, reports, LATER), claims.settle(db, losses, LATER)
     )
     assert len(completed) + len(lost) == 60
     assert len(await query(db, "select from runs")) == 60
@@ -82,7 +87,7 @@ async def test_a_retry_waits_again_under_the_same_occurrence(db: Database) -> No
     assert (row.status, row.retry_count, row.error) == ("pending", 1, '"no"')
     assert (row.occurrence, row.worker, row.owner) == (NOW, None, None)
     assert await outcomes(db, task.id) == ["failed"]
-    assert await claims.complete(db, [ended(task)], LATER) == set()  # it came too late
+    assert await complete(db, [ended(task)], LATER) == set()  # it came too late
 
 
 async def test_what_a_person_retries_keeps_its_occurrence_whatever_times_it_is_given(
@@ -143,9 +148,9 @@ async def test_a_cancel_and_a_report_exclude_each_other(db: Database, first: str
     (task,) = await claimed(db)
     if first == "cancel":
         assert await tasks.cancel(db, task.id, LATER) is not None
-        assert await claims.complete(db, [ended(task)], LATER) == set()
+        assert await complete(db, [ended(task)], LATER) == set()
         assert not await claims.start(db, task.id, task.token, "s", "w", LATER)
     else:
-        assert len(await claims.complete(db, [ended(task)], LATER)) == 1
+        assert len(await complete(db, [ended(task)], LATER)) == 1
         assert await tasks.cancel(db, task.id, LATER) is None
     assert await outcomes(db, task.id) == ["cancelled" if first == "cancel" else "completed"]

@@ -12,6 +12,7 @@ from duly.actors.context import Context, Options
 from duly.storage import upkeep
 from duly.storage.leases import LeaseServers
 from duly.storage.members import Members
+from duly.storage.statistics import Statistics
 from duly.storage.streams import Streams
 from duly.wheel.clock import ClusterClock
 from duly.wheel.durations import to_us
@@ -26,6 +27,7 @@ async def open_context(
     """What the actors of a node named `ME` share; its clock is measured once."""
     streams = Streams(redis_url, ME, timeout_s=5.0)
     members = Members(redis_url, ME, ttl_s=4.0, timeout_s=5.0)
+    statistics = Statistics(redis_url, ME, timeout_s=5.0)
     clock = ClusterClock(time.monotonic)
     try:
         async with opened(database_url) as db:
@@ -40,8 +42,10 @@ async def open_context(
                 streams=streams,
                 lease_servers=cast(LeaseServers, lease_servers),
                 members=members,
+                statistics=statistics,
                 clock=clock,
             )
     finally:
+        await statistics.close()
         await members.close()
         await streams.close()

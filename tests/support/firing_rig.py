@@ -320,6 +320,7 @@ class Firing:
             streams=cast(Any, self.streams),
             lease_servers=cast(Any, None),
             members=cast(Any, None),
+            statistics=cast(Any, None),
             clock=clock,
         )
         now = clock.monotonic()

@@ -104,6 +104,14 @@ class Draws:
         times, ttl_ms = self._rng.randint(1, 3), self._rng.choice((600_000, 600_000, -1))
         return Call("beat", names, [self._rng.choice(_NODES), "{}", ttl_ms, times])
 
+    def _statistics(self) -> Call:
+        names = [keys.statistics(minute) for minute in (1, 2, 3)]
+        if self._rng.random() < 0.3:
+            return Call("statistics_read", names, [])
+        figures = self._rng.choice((b"\x00\xff", b"figures"))
+        words = [self._rng.choice(_NODES), figures, 600_000]
+        return Call("statistics_write", [self._rng.choice(names)], words)
+
     def _lease(self) -> Call:
         leases, holder = [keys.lease(slot) for slot in (1, 2, 3)], self._rng.choice(_NODES)
         if self._rng.random() < 0.3:

@@ -13,6 +13,7 @@ from duly.actors.runtime import Actor, Mailbox, TooManyRestartsError
 from duly.nodes.settings import Settings
 from duly.storage.leases import LeaseServers
 from duly.storage.members import Members
+from duly.storage.statistics import Statistics
 from duly.storage.streams import Streams
 from duly.wheel.clock import ClusterClock
 from simulated.database import SimulatedDatabase
@@ -20,6 +21,7 @@ from simulated.link import Link
 from simulated.loop import PROCESS
 
 _REDIS_TIMEOUT_S = 1.0
+_PULSE_S = 5.0  # no event loop is late here: each look only costs time
 
 
 class _NoApi(Actor[NoReturn]):
@@ -41,7 +43,7 @@ class Node:
         self.name = name
         self.link = Link(name, crashes=crashes, kills=kills, kill=self.kill)
         world.links[name] = self.link
-        options = Options()
+        options = Options(pulse_s=_PULSE_S)
         database = cast(Any, SimulatedDatabase(world.postgres, world.store, self.link))
         redis_url = f"{name}/redis"
         lease_urls = [f"{name}/{server}" for server in world.lease_servers]
@@ -54,6 +56,7 @@ class Node:
             streams=Streams(redis_url, name, _REDIS_TIMEOUT_S),
             lease_servers=LeaseServers(lease_urls, name, options.lease_ttl_s, timeout_s),
             members=Members(redis_url, name, options.lease_ttl_s, _REDIS_TIMEOUT_S),
+            statistics=Statistics(redis_url, name, _REDIS_TIMEOUT_S),
             clock=ClusterClock(asyncio.get_running_loop().time),
         )
         with patch.object(duly.nodes.node, "ApiServer", _NoApi):

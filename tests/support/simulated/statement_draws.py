@@ -193,6 +193,9 @@ class Draws:
     def _running_queues(self) -> tuple[Any, ...]:
         return (self._some_slots(),)
 
+    def _count_due(self) -> tuple[Any, ...]:
+        return self._some_slots(), self._time()
+
     def _expire_keys(self) -> tuple[Any, ...]:
         return (self.now,)
 

@@ -140,7 +140,7 @@ def complete(
             if row["schedule"] is not None:
                 continue
             complete_row(store, row, token, by[at], began[at], ended[at], results[at], now)
-            gone.append({"id": task_id, "version": row["version"]})
+            gone.append(pick(row, ("id", "version", "type", "next_run_at")))
     return gone
 
 
@@ -163,6 +163,7 @@ def attempts(store: Store, ids: list[UUID], tokens: list[int]) -> list[Row]:
     names = (
         "id", "version", "retry_count", "max_retries", "backoff", "on_lost", "occurrence",
         "created_at", "schedule", "overrun", "misfire_grace", "done_until", "runs_done",
+        "type", "next_run_at",
     )  # fmt: skip
     return [pick(row, names) for row in running_rows(store, ids, tokens)]
 
@@ -333,6 +334,20 @@ def running_queues(store: Store, slots: list[int]) -> list[Row]:
 def inflight_ids(store: Store, ids: list[UUID]) -> list[Row]:
     rows = [store.tasks[i] for i in ids if i in store.tasks]
     return [pick(row, ("id", "version")) for row in rows if row["status"] == "running"]
+
+
+# counting.sql
+
+
+@statement
+def count_due(store: Store, slots: list[int], now: datetime) -> list[Row]:
+    due_now = [
+        row["id"]
+        for row in store.tasks.values()
+        if row["status"] == "pending" and not row["paused"] and row["slot"] in slots
+        and row["next_run_at"] <= now
+    ]  # fmt: skip
+    return [{"tasks": len(due_now)}]
 
 
 # upkeep.sql

@@ -50,7 +50,7 @@ class Node:
         self.context = Context(
             node_id=name, options=Options(horizon_s=1e9), db=self.db, api_db=self.db,
             streams=cast(Any, SimpleNamespace(wake=world.pass_on)), lease_servers=nothing,
-            members=nothing, clock=cast(Any, clock),
+            members=nothing, statistics=nothing, clock=cast(Any, clock),
         )  # fmt: skip
         self._world = world
         self._rng = rng
@@ -208,8 +208,8 @@ class Node:
 
     async def record(self, ended: Ended) -> None:
         """Record an end, and tell of what waits again."""
-        _, waiting = await recording.record(self.db, [ended], self._now())
-        await wakes.wake(self.context, waiting)
+        recorded = await recording.record(self.db, [ended], self._now())
+        await wakes.wake(self.context, recorded.waiting)
 
     def _now(self) -> datetime:
         return from_us(self._world.now_us())

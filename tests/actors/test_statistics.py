@@ -1,0 +1,175 @@
+"""The actor that writes a node's minutes, in virtual time; and what other nodes make of them."""
+
+import asyncio
+from typing import Any, cast
+
+import anyio
+import pytest
+from firing_rig import Firing, due_row, now_us
+from redis.exceptions import ConnectionError as RedisConnectionError
+from virtual_time import VIRTUAL_TIME
+
+from duly.actors.meters.cluster import ClusterMeters
+from duly.actors.meters.meters import Measured
+from duly.actors.meters.minutes import MINUTE_US, decode
+from duly.actors.meters.statistics import StatisticsActor
+
+pytestmark = pytest.mark.parametrize("anyio_backend", [VIRTUAL_TIME])
+
+
+class FakeStatistics:
+    """Redis, as far as it keeps statistics."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, dict[str, bytes]] = {}
+        self.away = False
+        self.reads: list[int] = []
+
+    def of(self, node: str) -> Any:
+        """A node's access."""
+        return _Access(self, node)
+
+
+class _Access:
+    def __init__(self, kept: FakeStatistics, node: str) -> None:
+        self._all = kept
+        self._node = node
+
+    async def write(self, minute: int, figures: bytes) -> None:
+        await self._answer()
+        self._all.kept.setdefault(minute, {})[self._node] = figures
+
+    async def read(self, minutes: range) -> dict[int, dict[str, bytes]]:
+        await self._answer()
+        self._all.reads.append(len(minutes))
+        return {minute: dict(self._all.kept.get(minute, {})) for minute in minutes}
+
+    async def _answer(self) -> None:
+        await anyio.sleep(0.001)
+        if self._all.away:
+            raise RedisConnectionError("away")
+
+
+def node(kept: FakeStatistics, name: str) -> Firing:
+    firing = Firing()
+    firing.context.node_id = name
+    firing.context.statistics = kept.of(name)
+    cast(Any, firing.database)._count_due = lambda slots, now: [{"tasks": 0}]
+    return firing
+
+
+def work(firing: Firing, count: int, lag_us: int = 1000) -> None:
+    at = now_us()
+    rows = [due_row(asyncio.get_running_loop().time()) for _ in range(count)]
+    firing.context.meters.published(rows, at, at + lag_us)
+    firing.context.meters.ended([Measured("t", "completed", 5000, 2000)] * count)
+
+
+async def test_figures_are_written_within_seconds_and_by_their_minute() -> None:
+    kept = FakeStatistics()
+    firing = node(kept, "a")
+    async with firing.running(StatisticsActor):
+        first = now_us() // MINUTE_US
+        work(firing, 3)
+        await anyio.sleep(6)
+        assert decode(kept.kept[first]["a"]).counts["completed"] == 3
+        await anyio.sleep(60)
+        work(firing, 2)
+        await anyio.sleep(6)
+    second = now_us() // MINUTE_US
+    assert decode(kept.kept[first]["a"]).counts["completed"] == 3
+    assert decode(kept.kept[second]["a"]).counts["completed"] == 2
+
+
+async def test_an_ordered_stop_writes_the_last_of_them() -> None:
+    kept = FakeStatistics()
+    firing = node(kept, "a")
+    async with firing.running(StatisticsActor):
+        await anyio.sleep(6)
+        work(firing, 4)
+    found = decode(kept.kept[now_us() // MINUTE_US]["a"])
+    assert found.counts["completed"] == 4
+
+
+async def test_what_redis_missed_is_written_when_it_is_back() -> None:
+    kept = FakeStatistics()
+    firing = node(kept, "a")
+    kept.away = True
+    async with firing.running(StatisticsActor):
+        first = now_us() // MINUTE_US
+        work(firing, 1)
+        await anyio.sleep(180)
+        assert kept.kept == {}
+        kept.away = False
+        await anyio.sleep(6)
+        assert decode(kept.kept[first]["a"]).counts["completed"] == 1
+        assert len(kept.kept) >= 3
+
+
+async def test_every_node_tells_of_all_also_of_those_that_are_gone() -> None:
+    kept = FakeStatistics()
+    dead, first, second = (node(kept, name) for name in ("dead", "a", "b"))
+    async with dead.running(StatisticsActor):
+        work(dead, 90, lag_us=1000)
+        await anyio.sleep(6)
+    await anyio.sleep(120)
+    async with first.running(StatisticsActor), second.running(StatisticsActor):
+        work(first, 9, lag_us=1000)
+        work(second, 1, lag_us=5_000_000)
+        await anyio.sleep(6)
+        for one in (first, second):
+            hour = await ClusterMeters(one.context).hour()
+            assert hour.whole
+            total = sum(minute.counts["started"] for minute in hour.minutes.values())
+            assert total == 100
+            lag = next(iter(hour.minutes.values())).lag("published")
+            for minute in hour.minutes.values():
+                lag.merge(minute.lag("published"))
+            assert lag.quantile_us(0.99) == pytest.approx(1000, rel=0.02)
+            assert lag.quantile_us(1.0) == pytest.approx(5_000_000, rel=0.02)
+
+
+async def test_without_redis_a_node_tells_of_itself_and_says_so() -> None:
+    kept = FakeStatistics()
+    first, second = node(kept, "a"), node(kept, "b")
+    async with first.running(StatisticsActor), second.running(StatisticsActor):
+        work(first, 2)
+        work(second, 3)
+        await anyio.sleep(6)
+        cluster = ClusterMeters(first.context)
+
+        async def started() -> tuple[int, bool]:
+            hour = await cluster.hour()
+            return sum(one.counts["started"] for one in hour.minutes.values()), hour.whole
+
+        assert await started() == (5, True)
+        kept.away = True
+        await anyio.sleep(3)
+        assert await started() == (2, False)
+        kept.away = False
+        assert await started() == (5, True)
+
+
+async def test_old_minutes_are_read_again_only_now_and_then() -> None:
+    kept = FakeStatistics()
+    firing = node(kept, "a")
+    cluster = ClusterMeters(firing.context)
+    for _ in range(50):
+        await cluster.hour()
+        await anyio.sleep(1)
+    assert kept.reads[0] == 61
+    assert set(kept.reads[1:]) == {4}
+    assert len(kept.reads) <= 25
+    await anyio.sleep(60)
+    await cluster.hour()
+    assert kept.reads[-1] == 61
+
+
+async def test_a_late_event_loop_shows() -> None:
+    kept = FakeStatistics()
+    firing = node(kept, "a")
+    async with firing.running(StatisticsActor):
+        await anyio.sleep(10)
+    delay = firing.context.meters.loop_delay
+    assert delay.count >= 30
+    assert delay.sum_us < 1_000_000
