@@ -21,6 +21,19 @@ _LOOK_IDLE_MAX_S = 0.5  # where no worker is known
 _SLACK_MS = 1_000  # of due time: closer than this, order is not worth waiting for
 
 
+def window(floor: int, concurrency: int) -> int:
+    """Tasks that may wait in a stream for workers that run so many at once."""
+    return max(floor, 2 * concurrency)
+
+
+def has_room(size: int, undelivered: int, waiting: int) -> bool:
+    """Whether some of the tasks that wait are published into a window of this size.
+
+    Few are not worth a commit while the workers have enough.
+    """
+    return size - undelivered >= min(waiting, max(1, size // 4))
+
+
 class Line:
     """The tasks of one queue that are due here, and what is known of its stream."""
 
@@ -40,13 +53,13 @@ class Line:
     @property
     def window(self) -> int:
         """Tasks that may wait in the stream for a worker."""
-        return max(self._floor, 2 * self.concurrency)
+        return window(self._floor, self.concurrency)
 
     @property
     def room(self) -> int:
-        """How many to publish now. Few are not worth a commit while the workers have enough."""
-        room = self._space
-        return room if room >= min(len(self.ready), max(1, self.window // 4)) else 0
+        """How many to publish now."""
+        taken = self._backlog.undelivered + self.firing
+        return self._space if has_room(self.window, taken, len(self.ready)) else 0
 
     @property
     def _space(self) -> int:

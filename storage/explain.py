@@ -30,8 +30,10 @@ class Standing(NamedTuple):
     worker: str | None
     finished_at: datetime | None
     slot_owner: str | None
-    taken_at: datetime | None
     free_since: datetime | None
+    queue_paused: bool | None
+    queue_paused_by: str | None
+    queue_paused_at: datetime | None
 
 
 class Ahead(NamedTuple):

@@ -6,6 +6,7 @@ two calls for each queue that nodes know; no key is searched for.
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -53,6 +54,10 @@ class QueueSight(NamedTuple):
     in_stream: bool
     worker: str | None
     held_s: float
+
+    def fetched_at(self, now: datetime) -> datetime:
+        """When its worker fetched the task."""
+        return now - timedelta(seconds=self.held_s)
 
     @property
     def alive(self) -> list[Worker]:

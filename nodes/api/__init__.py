@@ -18,6 +18,10 @@ submit      handlers: submit, batch
 tasks       handlers: get, list, patch, cancel, retry, runs
 audits      handler: who changed what
 nodes       handler: the live nodes
+explain     handler: why a task has not run: gathers the facts
+judging     from facts to reasons: pure
+reasons     the reasons
+moments     times in words
 cluster     handlers: the live workers, who owns the slots
 workers     handlers: start, report
 health      handlers: healthz, readyz

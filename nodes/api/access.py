@@ -41,6 +41,7 @@ ROUTES: Final[Mapping[tuple[str, str], Role | None]] = {
     ("GET", "/v1/tasks"): "read",
     ("GET", "/v1/tasks/{id}"): "read",
     ("GET", "/v1/tasks/{id}/runs"): "read",
+    ("GET", "/v1/tasks/{id}/explain"): "read",
     ("GET", "/v1/nodes"): "read",
     ("GET", "/v1/workers"): "read",
     ("GET", "/v1/slots"): "read",

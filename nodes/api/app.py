@@ -12,6 +12,7 @@ from duly.nodes.api.access import Access, check_routes
 from duly.nodes.api.admin import AdminHandlers
 from duly.nodes.api.audits import AuditHandlers
 from duly.nodes.api.cluster import ClusterHandlers
+from duly.nodes.api.explain import ExplainHandlers
 from duly.nodes.api.health import HealthHandlers
 from duly.nodes.api.metrics import MetricsHandlers
 from duly.nodes.api.nodes import NodeHandlers
@@ -58,6 +59,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         NodeHandlers(context),
         SessionHandlers(context, access),
         ClusterHandlers(context),
+        ExplainHandlers(context),
         health,
         MetricsHandlers(context, health, counts),
         StatsHandlers(context, counts),

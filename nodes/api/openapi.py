@@ -10,6 +10,7 @@ from aiohttp import web
 from duly.actors.meters.minutes import KEPT
 from duly.nodes.api import cookies, wire
 from duly.nodes.api.cluster import SlotList, WorkerList
+from duly.nodes.api.explain import Explanation
 from duly.nodes.api.health import Readiness
 from duly.nodes.api.nodes import NodeList
 from duly.nodes.api.problems import FieldError
@@ -24,7 +25,7 @@ _TYPES = (
     wire.RunPage, wire.StartBody, wire.ReportBody, wire.ReportBatch, wire.ReportAnswer,
     wire.AuditPage, Readiness, FieldError, SchedulePreview, NodeList,
     SessionView, SignIn,
-    WorkerList, SlotList,
+    WorkerList, SlotList, Explanation,
     Stats, Series,
 )  # fmt: skip
 
@@ -117,6 +118,9 @@ def _paths() -> dict[str, Any]:
         "/v1/tasks/{id}/runs": {
             "get": _operation("The runs of a task, newest first", {200: _ref("RunPage")},
                               (404, 422), parameters=one + page)},
+        "/v1/tasks/{id}/explain": {
+            "get": _operation("Why a task has not run", {200: _ref("Explanation")}, (404, 422),
+                              parameters=one)},
         "/v1/tasks/{id}/start": {
             "post": _operation("Grant a token its one start", {200: started},
                                (*body_errors, 409), body=_ref("StartBody"), parameters=one)},

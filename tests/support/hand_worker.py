@@ -86,6 +86,18 @@ class HandWorker:
         words = ("XGROUP", "CREATECONSUMER", keys.tasks(self._queue), keys.WORKERS_GROUP, self.name)
         await self.call(*words)
 
+    async def live_and_join(self) -> None:
+        """Live, and be a consumer before anything was published."""
+        await self.live()
+        try:
+            await self.call(
+                "XGROUP", "CREATE", keys.tasks(self._queue), keys.WORKERS_GROUP, "0", "MKSTREAM"
+            )
+        except ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):
+                raise
+        await self.join()
+
     async def take(self, timeout_s: float = 60.0) -> Taken:
         """Wait for one entry."""
 

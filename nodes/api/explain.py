@@ -1,0 +1,106 @@
+"""Why has this task not run? Gathers live facts; whichever node is asked can answer."""
+
+import asyncio
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+from aiohttp import web
+
+from duly.actors.context import Context
+from duly.actors.ownership import Known, Owner, owners
+from duly.nodes.api import answers, queries
+from duly.nodes.api.judging import Facts, Trouble, judge
+from duly.nodes.api.problems import not_found
+from duly.nodes.api.reasons import AnyReason
+from duly.storage import explain
+from duly.storage.explain import Standing
+from duly.storage.redis import TROUBLE, is_of_one_queue
+from duly.storage.sight import QueueSight
+from duly.wheel.durations import from_us
+
+_REDIS_S = 2.0  # for all that is asked of Redis
+_PUBLISHING = "publishing tasks"
+_RENEWING = "renewing leases"
+
+
+class Explanation(msgspec.Struct):
+    """Why a task has not run, at the time `at`; the first reason holds it now."""
+
+    task_id: UUID
+    status: str
+    at: datetime
+    reasons: list[AnyReason]
+
+
+class _Asked(NamedTuple):
+    """What Redis told, as in `Facts`."""
+
+    redis: Trouble | None = None
+    broken: str | None = None
+    slot: Owner | None = None
+    queue: QueueSight | None = None
+
+
+class ExplainHandlers:
+    """/v1/tasks/{id}/explain."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes of this part."""
+        return [web.get("/v1/tasks/{id}/explain", self.get, allow_head=False)]
+
+    async def get(self, request: web.Request) -> web.Response:
+        """Look, and judge."""
+        queries.known_only(request, ())
+        task_id = queries.task_id(request)
+        task = await explain.standing(self._context.api_db, task_id)
+        if task is None:
+            raise not_found(f"task {task_id}")
+        facts = await self._gather(task_id, task)
+        return answers.body(Explanation(task_id, task.status, facts.at, judge(facts)))
+
+    async def _gather(self, task_id: UUID, task: Standing) -> Facts:
+        context = self._context
+        asked = _Asked()
+        if task.finished_at is None:
+            asked = await self._ask_redis(task_id, task)
+        at = from_us(context.clock.now_us())
+        facts = Facts(at, task, context.options.window_floor, *asked)
+        due = task.next_run_at
+        if task.status != "pending" or due is None or due > at:
+            return facts
+        ahead = await explain.ahead(context.api_db, task.queue, task.priority, due, at)
+        return facts._replace(ahead=ahead)
+
+    async def _ask_redis(self, task_id: UUID, task: Standing) -> _Asked:
+        context = self._context
+        asked = _Asked()
+        token = (str(task_id), task.version) if task.status == "running" else ("", 0)
+        try:
+            async with asyncio.timeout(_REDIS_S):
+                known = Known(task.slot, task.slot_owner, task.free_since)
+                slots = await owners(context, [known])
+                asked = asked._replace(slot=None if slots is None else slots[task.slot])
+                asked = asked._replace(queue=await context.streams.sight.queue(task.queue, *token))
+        except TROUBLE as error:
+            if is_of_one_queue(error):
+                return asked._replace(broken=str(error))
+            return asked._replace(redis=self._trouble(str(error) or "no answer"))
+        if asked.slot is None:
+            detail = "a majority of the lease servers does not answer"
+            return asked._replace(redis=self._trouble(detail, (_RENEWING,)))
+        # It answers, but perhaps takes no writes.
+        failing = context.vitals.redis.now.get(_PUBLISHING)
+        return asked._replace(redis=failing and self._trouble(failing.detail, (_PUBLISHING,)))
+
+    def _trouble(self, detail: str, works: Collection[str] | None = None) -> Trouble:
+        """Since any of these kinds of work has failed; if none has yet, since now."""
+        now_s, now = self._context.clock.monotonic(), from_us(self._context.clock.now_us())
+        board = self._context.vitals.redis.now
+        began = [one.since for work, one in board.items() if works is None or work in works]
+        return Trouble(now - timedelta(seconds=now_s - min(began, default=now_s)), detail)

@@ -1,0 +1,129 @@
+"""Why a task has not run: each reason with its facts, and the sentence for whoever asks."""
+
+from datetime import datetime
+
+import msgspec
+
+
+class Reason(msgspec.Struct, tag_field="code", kw_only=True):
+    """`message` is one sentence in plain words; the other fields are the facts in it."""
+
+    message: str
+
+
+class Finished(Reason, tag="finished"):
+    """It has ended."""
+
+    outcome: str
+    finished_at: datetime
+
+
+class Paused(Reason, tag="paused"):
+    """A client paused it. `by`: the name of the token; null if it is not known."""
+
+    by: str | None
+    since: datetime | None
+
+
+class NotDue(Reason, tag="not_due"):
+    """Its time has not come."""
+
+    due: datetime
+
+
+class BackOff(Reason, tag="backoff"):
+    """Its last attempt failed; attempt number `attempt` of `attempts` may begin at `until`."""
+
+    until: datetime
+    attempt: int
+    attempts: int
+
+
+class RedisUnreachable(Reason, tag="redis_unreachable"):
+    """Redis, or a majority of the lease servers, does not do what it should for the node asked."""
+
+    since: datetime
+    detail: str
+
+
+class QueueUnusable(Reason, tag="queue_unusable"):
+    """Something else is in the place of a key of its queue."""
+
+    queue: str
+    detail: str
+
+
+class SlotUnowned(Reason, tag="slot_unowned"):
+    """No node acts on its slot. `since` null: not known, or nobody ever has."""
+
+    slot: int
+    since: datetime | None
+    last_owner: str | None
+
+
+class QueuePaused(Reason, tag="queue_paused"):
+    """Its queue is paused. `by`: the name of the token."""
+
+    queue: str
+    by: str | None
+    since: datetime
+
+
+class NoWorker(Reason, tag="no_worker"):
+    """No live worker reads its queue."""
+
+    queue: str
+
+
+class WaitingForCapacity(Reason, tag="waiting_for_capacity"):
+    """So many tasks as may wait in the stream do. `ahead`: due tasks of the queue that go before it.
+
+    `ahead_exact` false: there are more.
+    """
+
+    queue: str
+    window: int
+    backlog: int
+    workers: int
+    ahead: int
+    ahead_exact: bool
+
+
+class DueNow(Reason, tag="due_now"):
+    """Nothing holds it: its owner is about to fire it. `ahead` as above."""
+
+    due: datetime
+    owner: str
+    ahead: int
+    ahead_exact: bool
+
+
+class InStream(Reason, tag="in_stream"):
+    """A node claimed it and published it; no worker has fetched it. `backlog`: that wait as it does."""
+
+    node: str
+    since: datetime
+    queue: str
+    backlog: int
+    workers: int
+
+
+class Running(Reason, tag="running"):
+    """A worker has it. `silent_s`: since it was last heard of; null if that is not known."""
+
+    worker: str
+    since: datetime
+    silent_s: float | None
+
+
+class Claimed(Reason, tag="claimed"):
+    """A node claimed it, and it is not in the stream: on its way there, or on its way back."""
+
+    node: str
+    since: datetime
+
+
+AnyReason = (
+    Finished | Paused | NotDue | BackOff | RedisUnreachable | QueueUnusable | SlotUnowned | QueuePaused
+    | NoWorker | WaitingForCapacity | DueNow | InStream | Running | Claimed
+)  # fmt: skip
