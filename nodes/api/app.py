@@ -14,6 +14,7 @@ from duly.nodes.api.audits import AuditHandlers
 from duly.nodes.api.cluster import ClusterHandlers
 from duly.nodes.api.explain import ExplainHandlers
 from duly.nodes.api.health import HealthHandlers
+from duly.nodes.api.load import LoadHandlers
 from duly.nodes.api.metrics import MetricsHandlers
 from duly.nodes.api.nodes import NodeHandlers
 from duly.nodes.api.openapi import OpenApiHandlers
@@ -56,6 +57,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         ScheduleHandlers(context),
         WorkerHandlers(context),
         AuditHandlers(context),
+        LoadHandlers(context),
         NodeHandlers(context),
         SessionHandlers(context, access),
         ClusterHandlers(context),

@@ -12,6 +12,7 @@ from duly.nodes.api import cookies, wire
 from duly.nodes.api.cluster import SlotList, WorkerList
 from duly.nodes.api.explain import Explanation
 from duly.nodes.api.health import Readiness
+from duly.nodes.api.load import HOURS_MAX, DueLoad
 from duly.nodes.api.nodes import NodeList
 from duly.nodes.api.problems import FieldError
 from duly.nodes.api.queries import TASK_FILTER
@@ -26,7 +27,7 @@ _TYPES = (
     wire.AuditPage, Readiness, FieldError, SchedulePreview, NodeList,
     SessionView, SignIn,
     WorkerList, SlotList, Explanation,
-    Stats, Series,
+    Stats, Series, DueLoad,
 )  # fmt: skip
 
 _DESCRIBED = {
@@ -133,6 +134,9 @@ def _paths() -> dict[str, Any]:
         "/v1/schedules/preview": {
             "get": _operation("The next fire times of a schedule", {200: _ref("SchedulePreview")},
                               (422,), parameters=[_parameter(name) for name in PARAMETERS])},
+        "/v1/load": {
+            "get": _operation("Tasks due in each minute", {200: _ref("DueLoad")}, (422,),
+                              parameters=[_parameter("by"), _parameter("hours")])},
         "/v1/audit": {
             "get": _operation("Who changed what, newest first", {200: _ref("AuditPage")}, (422,),
                               parameters=noted + page)},
@@ -221,6 +225,10 @@ def _parameter(name: str, where: str = "query") -> dict[str, Any]:
         schema["format"] = "uuid"
     if name in ("periodic", "paused"):
         schema = {"type": "boolean"}
+    if name == "by":
+        schema["enum"] = ["queue", "type"]
+    if name == "hours":
+        schema = {"type": "integer", "minimum": 1, "maximum": HOURS_MAX}
     if name == "limit":
         schema = {"type": "integer", "minimum": 1, "maximum": 1000}
     if name == "minutes":

@@ -1,0 +1,58 @@
+"""How many tasks come due in each minute: counted in a store of any size, in bounded time.
+
+Every task is in one of the slots by a hash of its id, so that a few slots, or a part of one, are a fair
+sample of all.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final, Literal, NamedTuple
+
+from duly.storage.database import Database
+from duly.storage.slots import SLOTS
+
+By = Literal["queue", "type"]
+
+NAMES_MAX: Final = 20
+"""Names that have counts of their own."""
+
+_COUNTED_MAX: Final[dict[By, int]] = {"queue": 40_000, "type": 5_000}
+"""Tasks that are counted, about. The index of due times knows the queues; a type is looked up."""
+
+_PROBED = [0, 1, 2, 3]
+_PROBE_MAX = 50_000
+_PARTS = 256  # of a slot, by another hash
+
+
+class Series(NamedTuple):
+    """The tasks due in each minute under one name; None: under all the names that are not shown."""
+
+    name: str | None
+    counts: list[int]
+
+
+class Load(NamedTuple):
+    """`sampled`: the share of the tasks that was looked at; below 1 the counts are estimates."""
+
+    series: list[Series]
+    sampled: float
+
+
+async def due_load(db: Database, by: By, since: datetime, minutes: int) -> Load:
+    """Pending tasks, not paused, due in each of so many minutes from `since`; most frequent name first.
+
+    Of a periodic task it is the next occurrence.
+    """
+    until = since + timedelta(minutes=minutes)
+    probes = await db.fetch("due_in_slots", _PROBED, since, until, _PROBE_MAX)
+    in_a_slot = max(1.0, sum(row["due"] for row in probes) / len(_PROBED))
+    slots = min(SLOTS, max(1, round(_COUNTED_MAX[by] / in_a_slot)))
+    part = min(_PARTS, max(1, round(_COUNTED_MAX[by] / in_a_slot / slots * _PARTS)))
+    share = slots / SLOTS * part / _PARTS
+    rows = await db.fetch(f"load_by_{by}", list(range(slots)), since, until, NAMES_MAX, part)
+    series = []
+    for name, at, found in rows:
+        counts = [0] * minutes
+        for minute, count in zip(at, found, strict=True):
+            counts[minute] = round(count / share)
+        series.append(Series(name, counts))
+    return Load(series, share)
