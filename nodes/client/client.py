@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.nodes.client import options
-from duly.nodes.client.models import Run, Task
+from duly.nodes.client.models import Explanation, LiveNode, LiveWorker, Run, Task
 from duly.nodes.client.options import NewTask, TaskChanges, TaskOptions
 from duly.nodes.client.pages import Pages
 from duly.nodes.client.transport import Transport
@@ -28,6 +28,14 @@ class _RunPage(msgspec.Struct):
     next_cursor: str | None = None
 
 
+class _Nodes(msgspec.Struct):
+    items: tuple[LiveNode, ...]
+
+
+class _Workers(msgspec.Struct):
+    items: tuple[LiveWorker, ...]
+
+
 class _Ids(msgspec.Struct):
     ids: list[UUID]
 
@@ -35,6 +43,9 @@ class _Ids(msgspec.Struct):
 _TASK: Final[ExactDecoder[Task]] = ExactDecoder(Task)
 _TASK_PAGE: Final[ExactDecoder[_TaskPage]] = ExactDecoder(_TaskPage)
 _RUN_PAGE: Final[ExactDecoder[_RunPage]] = ExactDecoder(_RunPage)
+_EXPLANATION: Final[ExactDecoder[Explanation]] = ExactDecoder(Explanation)
+_NODES: Final[ExactDecoder[_Nodes]] = ExactDecoder(_Nodes)
+_WORKERS: Final[ExactDecoder[_Workers]] = ExactDecoder(_Workers)
 _IDS: Final[ExactDecoder[_Ids]] = ExactDecoder(_Ids)
 
 
@@ -197,6 +208,18 @@ class Client:
             return page.items, page.next_cursor
 
         return Pages(fetch, limit)
+
+    async def explain(self, id: UUID | str) -> Explanation:  # noqa: A002 - the name that users see
+        """Say why a task has not run; raises NotFound."""
+        return _EXPLANATION.decode(await self._send("GET", _path(id, "explain")))
+
+    async def nodes(self) -> tuple[LiveNode, ...]:
+        """Return the live nodes, the oldest first."""
+        return _NODES.decode(await self._send("GET", "/v1/nodes")).items
+
+    async def workers(self) -> tuple[LiveWorker, ...]:
+        """Return the live workers, by id."""
+        return _WORKERS.decode(await self._send("GET", "/v1/workers")).items
 
     async def _send(
         self,

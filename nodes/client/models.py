@@ -1,4 +1,4 @@
-"""Tasks and runs as the API shows them. Numbers in payload and result are exact.
+"""Tasks, runs, nodes and workers as the API shows them. Numbers in payload and result are exact.
 
 Fields that a newer node adds are ignored, fields that an older one lacks have their default.
 """
@@ -65,3 +65,49 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     result: Any = None
     hidden: tuple[str, ...] = ()
     """Fields that are None because the token may not see them."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a task has not run."""
+
+    task_id: UUID
+    status: str
+    at: datetime
+    reasons: tuple[dict[str, Any], ...]
+    """What holds it now is first. Each has a `code`, a `message` for people, and the facts in it."""
+
+
+class LiveNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A live node, as it said at its last beat. Durations in seconds."""
+
+    id: str
+    host: str
+    pid: int
+    slots: int
+    """How many of the 256 it holds."""
+    started_at: datetime
+    tzdata: str | None = None
+    version: str | None = None
+    wheel_entries: int | None = None
+    ready_entries: int | None = None
+    lease_age_s: float | None = None
+    clock_offset_s: float | None = None
+    redis: bool | None = None
+    """Whether all of its work with Redis succeeds."""
+    postgres: bool | None = None
+
+
+class LiveWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """A live worker. What it does not tell is None."""
+
+    id: str
+    host: str | None = None
+    pid: int | None = None
+    queues: tuple[str, ...] | None = None
+    concurrency: int = 1
+    running: int | None = None
+    held: int = 0
+    """Tasks that it has taken and not reported."""
+    sdk: str | None = None
+    seen_s: float | None = None
+    """Seconds since it was last heard of."""

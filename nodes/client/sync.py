@@ -11,7 +11,7 @@ from uuid import UUID
 
 from duly.nodes.client.client import Client
 from duly.nodes.client.loop_thread import LoopThread
-from duly.nodes.client.models import Run, Task
+from duly.nodes.client.models import Explanation, LiveNode, LiveWorker, Run, Task
 from duly.nodes.client.options import NewTask, TaskChanges, TaskOptions
 from duly.nodes.client.pages import Pages
 from duly.nodes.client.values import When
@@ -133,6 +133,18 @@ class SyncClient:
     ) -> Iterator[Run]:
         """Return the finished attempts of a task; see `Client.runs`."""
         return self._items(self._client.runs(id, limit=limit))
+
+    def explain(self, id: UUID | str) -> Explanation:  # noqa: A002 - the name that users see
+        """Say why a task has not run; see `Client.explain`."""
+        return self._thread.run(self._client.explain(id))
+
+    def nodes(self) -> tuple[LiveNode, ...]:
+        """Return the live nodes; see `Client.nodes`."""
+        return self._thread.run(self._client.nodes())
+
+    def workers(self) -> tuple[LiveWorker, ...]:
+        """Return the live workers; see `Client.workers`."""
+        return self._thread.run(self._client.workers())
 
     def _items(self, pages: Pages[T]) -> Iterator[T]:
         while page := self._thread.run(pages.next_page()):

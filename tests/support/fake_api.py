@@ -49,6 +49,9 @@ class FakeApi:
         for name in ("pause", "resume", "run-now"):
             app.router.add_post(f"/v1/tasks/{{id}}/{name}", self._note)
         app.router.add_get("/v1/tasks/{id}/runs", self._runs)
+        app.router.add_get("/v1/tasks/{id}/explain", self._explain)
+        app.router.add_get("/v1/nodes", self._nodes)
+        app.router.add_get("/v1/workers", self._workers)
         self.server = TestServer(app)
 
     @property
@@ -153,6 +156,36 @@ class FakeApi:
             for n in range(250, 0, -1)
         ]
         return self._page(request, runs)
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        task = self.tasks.get(request.match_info["id"])
+        if task is None:
+            return problem(404, "no such task")
+        at = "2026-11-29T12:00:00Z"
+        reasons = [
+            {"code": "not_due", "message": "It is not due.", "due": at, "later": 1.5},
+            {"code": "no_worker", "message": "No live worker.", "queue": "default"},
+        ]
+        return self._json(
+            {"task_id": task["id"], "status": task["status"], "at": at, "reasons": reasons}
+        )
+
+    async def _nodes(self, _: web.Request) -> web.Response:
+        started = "2026-11-29T12:00:00.000001Z"
+        old = {"id": "old", "host": "a", "pid": 1, "slots": 128, "started_at": started}
+        new = {
+            **old, "id": "new", "version": "9", "redis": False, "postgres": True, "future": [],
+            "wheel_entries": 5, "ready_entries": 0, "lease_age_s": 0.5, "clock_offset_s": -0.001,
+        }  # fmt: skip
+        return self._json({"items": [old, new], "next_cursor": None})
+
+    async def _workers(self, _: web.Request) -> web.Response:
+        quiet = {"id": "other", "concurrency": 1, "held": 2, "seen_s": 3.5, "queues": None}
+        told = {
+            "id": "sdk", "host": "b", "pid": 2, "queues": ["mail", "x"], "concurrency": 50,
+            "running": 3, "held": 4, "sdk": "duly-python/9", "seen_s": 0.5,
+        }  # fmt: skip
+        return self._json({"items": [quiet, told], "next_cursor": None})
 
     def _page(self, request: web.Request, found: list[dict[str, Any]]) -> web.Response:
         start, size = int(request.query.get("cursor", "0")), int(request.query["limit"])

@@ -224,3 +224,22 @@ async def test_a_closed_client_says_so(api: FakeApi) -> None:
 def test_wrong_settings_are_named(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         duly.Client(**options)
+
+
+async def test_why_a_task_has_not_run(api: FakeApi, client: duly.Client) -> None:
+    task = await client.submit("t")
+    found = await client.explain(task.id)
+    assert (found.task_id, found.status) == (task.id, "pending")
+    assert [reason["code"] for reason in found.reasons] == ["not_due", "no_worker"]
+    assert found.reasons[0]["later"] == 1.5
+    with pytest.raises(duly.NotFound):
+        await client.explain(uuid4())
+
+
+async def test_who_is_there(client: duly.Client) -> None:
+    old, new = await client.nodes()
+    assert (old.id, old.slots, old.version, old.redis) == ("old", 128, None, None)
+    assert (new.redis, new.postgres, new.wheel_entries) == (False, True, 5)
+    quiet, told = await client.workers()
+    assert (quiet.id, quiet.queues, quiet.running, quiet.held) == ("other", None, None, 2)
+    assert (told.queues, told.concurrency, told.running) == (("mail", "x"), 50, 3)

@@ -43,6 +43,9 @@ async def test_every_call_works(api: FakeApi, client: duly.SyncClient) -> None:
         assert len(list(client.list())) == 151
         assert next(client.list(type="t", limit=1)).type == "t"
         assert [run.attempt for run in client.runs(task.id, limit=2)] == [250, 249]
+        assert client.explain(task.id).reasons[0]["code"] == "not_due"
+        assert [node.id for node in client.nodes()] == ["old", "new"]
+        assert [worker.id for worker in client.workers()] == ["other", "sdk"]
         with pytest.raises(duly.NotFound):
             client.get(uuid4())
         with pytest.raises(TypeError, match="unknown option"):
