@@ -14,26 +14,31 @@ treated as one that has no room: nothing of it is kept here, and nothing of it i
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import product
+from uuid import UUID
 
 import anyio
 import anyio.abc
 
 from duly.actors.context import Context
 from duly.actors.firing import Firing
+from duly.actors.key_waits import KeyWaits
 from duly.actors.line import Line
 from duly.actors.messages import (
     Capacity,
     Controlled,
     DispatcherMessage,
     Due,
+    Freed,
     Ownership,
     Refilled,
-    Saturated,
 )
 from duly.actors.ready import ReadyQueue
 from duly.actors.runtime import Actor, MailboxClosedError
+from duly.actors.saturation import Saturation
+from duly.storage.claims import Held
 from duly.storage.permits import Rate
 from duly.storage.slots import SLOTS, DueRow
 from duly.storage.stream_facts import NOTHING_WAITS
@@ -44,8 +49,6 @@ _BATCH = 200
 _AT_ONCE = 4  # claims under way, so that the node is not idle while one commits
 _MESSAGES = 8
 _WAIT_S = 30.0
-_TELL_EVERY_S = 1.0  # of saturated queues: a restarted prefetcher does not know
-_TELL_SOON_S = 0.05
 _HEAR_S = 1.5  # after an outage: by then every node has noticed its end, and has its slots again
 
 
@@ -59,9 +62,8 @@ class Dispatcher(Actor[DispatcherMessage]):
         self._context = context
         self._queues: dict[str, Line] = {}
         self._turns: deque[str] = deque()  # the queues that have something ready
-        self._saturated: set[str] = set()
-        self._told = Saturated(frozenset(), frozenset())
-        self._tell_at = 0.0
+        self._saturation = Saturation(context, self._queues)
+        self._key_waits = KeyWaits(context.clock.monotonic)
         self._ownership = Ownership({}, 0.0)
         self._slots_lost = False
         self._slots_back_at = float("-inf")
@@ -74,8 +76,9 @@ class Dispatcher(Actor[DispatcherMessage]):
         async with anyio.create_task_group() as fires:
             while True:
                 # Nothing below yields but the wait itself: so no end of a fire is overlooked.
+                self._look_at_keys()
                 self._pump(fires)
-                self._tell_saturated()
+                self._saturation.tell()
                 try:
                     messages = await self._next(self._wait_s())
                 except MailboxClosedError:
@@ -103,9 +106,7 @@ class Dispatcher(Actor[DispatcherMessage]):
         for name in self._turns:
             pause_s = max(self._firing.pause_s(name), self._pace_pause_s(name, now))
             wait_s = min(wait_s, pause_s or wait_s)
-        if self._saturated:
-            wait_s = min(wait_s, self._tell_at - now)
-        return max(0.0, wait_s)
+        return self._key_waits.wait_s(self._saturation.wait_s(wait_s))
 
     # Messages
 
@@ -117,11 +118,11 @@ class Dispatcher(Actor[DispatcherMessage]):
                 self._queue(message.queue).concurrency = message.concurrency
                 self._forget_if_idle(message.queue)
         elif isinstance(message, Refilled):
-            ready = self._queue(message.queue).ready
-            ready.refilled(message.complete)
-            if not ready.saturated:
-                self._saturated.discard(message.queue)
-                self._forget_if_idle(message.queue)
+            self._refilled(message)
+        elif isinstance(message, Freed):
+            for name, key in product(self._queues, message.keys):
+                if self._free(name, key):
+                    self._key_waits.over(name, key)
         elif not isinstance(message, Controlled):  # at which the pump looks
             before, self._ownership = self._ownership, message
             if self._slots_lost and message.epochs:
@@ -146,15 +147,44 @@ class Dispatcher(Actor[DispatcherMessage]):
             if not len(ready) and row.queue not in self._turns:
                 self._turns.append(row.queue)
             ready.add(row)
-            if ready.saturated:
-                self._saturated.add(row.queue)
+            if ready.saturated or ready.saturated_keys:
+                self._saturation.note(row.queue)
+
+    def _refilled(self, message: Refilled) -> None:
+        ready = self._queue(message.queue).ready
+        if message.key is None:
+            ready.refilled(message.complete)
+        else:
+            ready.key_refilled(message.key, message.complete)
+            self._take_turns(message.queue)
+        self._saturation.note(message.queue)
+        self._forget_if_idle(message.queue)
+
+    def _look_at_keys(self) -> None:
+        """Try those that have waited long enough."""
+        for name, key in self._key_waits.due():
+            if not self._free(name, key):
+                self._key_waits.over(name, key)
+
+    def _free(self, name: str, key: str) -> bool:
+        """There may be room for a key in a queue; False if nothing waits for it there."""
+        if name not in self._queues or not self._queues[name].ready.waits_for(key):
+            return False
+        self._queues[name].ready.free(key)
+        self._take_turns(name)
+        return True
+
+    def _take_turns(self, name: str) -> None:
+        """A queue may have something in line that had not."""
+        if len(self._queues[name].ready) and name not in self._turns:
+            self._turns.append(name)
 
     def _leave_to_store(self, name: str, ready: ReadyQueue) -> None:
         ready.leave_to_store()
-        self._saturated.add(name)
+        self._saturation.note(name)
 
     def _forget_if_idle(self, name: str) -> None:
-        known = name in self._saturated or name in self._turns
+        known = self._saturation.includes(name) or name in self._turns
         if self._queues[name].idle and not known:
             del self._queues[name]
 
@@ -232,6 +262,7 @@ class Dispatcher(Actor[DispatcherMessage]):
             fired = await self._firing.fire(name, rows, self._ownership, say, pace)
             if fired.backlog is not None:
                 queue.told(fired.backlog)
+            self._note_keys(name, queue, rows, fired.held)
             owned = self._ownership.epochs
             self._add(row for row in fired.unclaimed if row.slot in owned)
             return fired.claimed
@@ -265,6 +296,24 @@ class Dispatcher(Actor[DispatcherMessage]):
         if claimed < grant.permits:
             await self._firing.give_back(name, pace, grant.permits - claimed)
 
+    def _note_keys(
+        self, name: str, queue: Line, rows: list[DueRow], held: Mapping[UUID, Held]
+    ) -> None:
+        """What became of the rows of a batch that have a concurrency key."""
+        keyed = [row for row in rows if row.concurrency_key is not None]
+        if not keyed:
+            return
+        back = [row for row in keyed if row.id in held]
+        blocked = queue.ready.tried(keyed, back)
+        why = {row.concurrency_key: held[row.id] for row in back if row.concurrency_key is not None}
+        for row in keyed:
+            if row.concurrency_key is not None and row.concurrency_key not in why:
+                self._key_waits.over(name, row.concurrency_key)
+        for key in blocked & why.keys():
+            self._key_waits.begin(name, key, why[key])
+        self._saturation.note(name)
+        self._take_turns(name)
+
     async def _probe(self) -> None:
         try:
             await self._firing.probe()
@@ -281,21 +330,3 @@ class Dispatcher(Actor[DispatcherMessage]):
         finally:
             queue.looking = False
             self._waiting.cancel()
-
-    # Saturation
-
-    def _tell_saturated(self) -> None:
-        if not self._saturated and not self._told.queues:
-            return
-        able = self._saturated - self._context.controls.paused
-        hungry = frozenset(name for name in able if self._queues[name].ready.hungry)
-        state = Saturated(frozenset(self._saturated), hungry)
-        now = self._context.clock.monotonic()
-        if state == self._told and now < self._tell_at:
-            return
-        for name in hungry:
-            self._queues[name].ready.asked()
-        if self._context.boxes.prefetcher.offer(state):
-            self._told, self._tell_at = state, now + _TELL_EVERY_S
-        else:
-            self._tell_at = now + _TELL_SOON_S

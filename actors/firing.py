@@ -10,8 +10,9 @@ the keys of one queue are at fault, that queue alone waits; what it had claimed 
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from duly.actors.context import Context
 from duly.actors.messages import Missed, Ownership, Refused
 from duly.actors.patience import Patience, QueuePatience
 from duly.storage import claims
-from duly.storage.claims import Claimed
+from duly.storage.claims import Claim, Claimed, Held
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.permits import Grant, Rate
 from duly.storage.redis import TROUBLE, is_of_one_queue
@@ -43,12 +44,27 @@ _HELD_BACK_MAX_S = 5.0  # half of the grace after which the reaper publishes it
 _REFUSED_S = 0.1  # by then an Ownership should have come that says which slots are gone
 
 
+_IN_TURN = 50
+"""Tasks with a concurrency key that one statement claims at most: it holds a lock for each key."""
+
+
 class Fired(NamedTuple):
     """The queue's backlog after it, None if nothing was published; what is still to be claimed."""
 
     backlog: Backlog | None
     unclaimed: list[DueRow]
     claimed: int = 0
+    held: Mapping[UUID, Held] = MappingProxyType({})
+    """What was not claimed because of its concurrency key."""
+
+
+class _Tried(NamedTuple):
+    """What became of a claim."""
+
+    claimed: list[Claimed]
+    again: list[DueRow]
+    """What should be tried again at once."""
+    held: Mapping[UUID, Held] = MappingProxyType({})
 
 
 class Firing:
@@ -141,7 +157,7 @@ class Firing:
             if self._queues.failing(queue) and not await self._mended(queue):
                 return Fired(None, rows)
             since = self._context.clock.monotonic()
-            tasks, unclaimed = await self._claim(rows, own)
+            tasks, unclaimed, held = await self._claim(rows, own)
             claimed_us = self._context.clock.now_us()
             trail.tell(log, "claimed", ((task.id, task.token) for task in tasks))
             place = {row.id: number for number, row in enumerate(rows)}
@@ -153,8 +169,9 @@ class Firing:
                 if backlog is not None:
                     fired = [rows[place[task.id]] for task in tasks]
                     self._context.meters.published(fired, claimed_us, self._context.clock.now_us())
-                return Fired(backlog, unclaimed, claimed)
-            return Fired(None if self.redis_fails else await self.backlog(queue, say), unclaimed)
+                return Fired(backlog, unclaimed, claimed, held)
+            backlog = None if self.redis_fails else await self.backlog(queue, say)
+            return Fired(backlog, unclaimed, 0, held)
         finally:
             self._under_way.difference_update(ids)
             out.set()
@@ -179,18 +196,30 @@ class Firing:
         self._queues.worked(queue)
         return True
 
-    async def _claim(
-        self, rows: list[DueRow], own: Ownership
-    ) -> tuple[list[Claimed], list[DueRow]]:
+    async def _claim(self, rows: list[DueRow], own: Ownership) -> _Tried:
+        """Those with a concurrency key apart: no other pays for the counting."""
+        plain = [row for row in rows if row.concurrency_key is None]
+        keyed = [row for row in rows if row.concurrency_key is not None]
+        tried = await self._claim_by(claims.claim, plain, own) if plain else _Tried([], [])
+        for at in range(0, len(keyed), _IN_TURN):
+            more = await self._claim_by(claims.claim_in_turn, keyed[at : at + _IN_TURN], own)
+            tried = _Tried(
+                tried.claimed + more.claimed, tried.again + more.again, {**tried.held, **more.held}
+            )
+        return tried
+
+    async def _claim_by(
+        self, claim_rows: Callable[..., Awaitable[Claim]], rows: list[DueRow], own: Ownership
+    ) -> _Tried:
         """What this node has claimed now, and what it should try again."""
         context = self._context
         now = from_us(context.clock.now_us())
         try:
-            claim = await claims.claim(context.db, context.node_id, rows, dict(own.epochs), now)
+            claim = await claim_rows(context.db, context.node_id, rows, dict(own.epochs), now)
         except StoreUnavailableError as error:
             if not error.in_doubt:
                 await anyio.sleep(self._postgres.failed(error))
-                return [], rows
+                return _Tried([], rows)
             return await self._read_back(rows, now, error)
         self._works(self._postgres)
         context.vitals.claimed += len(claim.tasks)
@@ -200,28 +229,39 @@ class Firing:
             self._refused = True
             context.boxes.leases.offer(Refused())
             await anyio.sleep(_REFUSED_S)
-            return [], rows
+            return _Tried([], rows)
         self._refused = False
-        if len(claim.tasks) < len(rows):
-            # Cancelled, changed or paused meanwhile; or too late for their misfire grace; or periodic,
-            # and more occurrences than this one are due.
-            claimed = {task.id for task in claim.tasks}
-            missing = [row for row in rows if row.id not in claimed]
-            try:
-                expired = await claims.expire(context.db, missing, now)
-            except StoreUnavailableError as error:
-                self._postgres.failed(error)
-                return claim.tasks, missing
-            context.meters.skipped(len(expired))
-            if len(expired) < len(missing):
-                # A full mailbox: the sweep brings them again.
-                left = {row.id for row in missing}.difference(expired)
-                context.boxes.catchup.offer(Missed(sorted(left)))
-        return claim.tasks, []
+        if len(claim.tasks) + len(claim.held) == len(rows):
+            return _Tried(claim.tasks, [], claim.held)
+        return await self._without_missing(rows, claim, now)
+
+    async def _without_missing(self, rows: list[DueRow], claim: Claim, now: datetime) -> _Tried:
+        """Not claimed though its slot is ours and its key, if any, has room.
+
+        Cancelled, changed or paused meanwhile; or too late for its misfire grace; or periodic, and
+        more occurrences than this one are due.
+        """
+        claimed = {task.id for task in claim.tasks}
+        missing = [row for row in rows if row.id not in claimed and row.id not in claim.held]
+        # The room that was counted for it is there for others of its key.
+        keys = {row.concurrency_key for row in missing}
+        again = [row for row in rows if row.id in claim.held and row.concurrency_key in keys]
+        held = {i: why for i, why in claim.held.items() if i not in {row.id for row in again}}
+        try:
+            expired = await claims.expire(self._context.db, missing, now)
+        except StoreUnavailableError as error:
+            self._postgres.failed(error)
+            return _Tried(claim.tasks, missing + again, held)
+        self._context.meters.skipped(len(expired))
+        if len(expired) < len(missing):
+            # A full mailbox: the sweep brings them again.
+            left = {row.id for row in missing}.difference(expired)
+            self._context.boxes.catchup.offer(Missed(sorted(left)))
+        return _Tried(claim.tasks, again, held)
 
     async def _read_back(
         self, rows: list[DueRow], now: datetime, error: StoreUnavailableError
-    ) -> tuple[list[Claimed], list[DueRow]]:
+    ) -> _Tried:
         """The claim may have committed. Find out, as long as it takes."""
         doubt = error
         while True:
@@ -234,7 +274,7 @@ class Firing:
                 continue
             self._works(self._postgres)
             ours = {task.id for task in found}
-            return found, [row for row in rows if row.id not in ours]
+            return _Tried(found, [row for row in rows if row.id not in ours])
 
     async def _publish(
         self,

@@ -118,6 +118,5 @@ class Line:
     @property
     def idle(self) -> bool:
         """Nothing is known that would be missed."""
-        return not (
-            len(self.ready) or self.firing or self.concurrency or self.looking or self.asking
-        )
+        busy = self.firing or self.concurrency or self.looking or self.asking
+        return self.ready.idle and not busy

@@ -1,4 +1,4 @@
-"""Hears on this node's wake channel of near tasks that other nodes accepted."""
+"""Hears of near tasks that other nodes accepted, and of concurrency keys that they freed."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ import msgspec
 
 from duly.actors import wakes
 from duly.actors.context import Context
-from duly.actors.messages import Schedule
+from duly.actors.messages import Freed, Schedule
 from duly.actors.patience import Patience
 from duly.actors.runtime import Actor, Mailbox
 from duly.storage.redis import TROUBLE
@@ -54,8 +54,11 @@ class Listener(Actor[NoReturn]):
         if message is None:
             return
         try:
-            rows = wakes.decode(message)
+            said = wakes.decode(message)
         except msgspec.DecodeError as error:
             log.warning("an unreadable wake message: %s", error)
             return
-        self._context.boxes.ticker.offer(Schedule(rows))
+        if isinstance(said, list):
+            self._context.boxes.ticker.offer(Schedule(said))
+        elif said.node != self._context.node_id:  # its own it knows already
+            self._context.boxes.dispatcher.offer(Freed(frozenset(said.freed)))

@@ -70,11 +70,28 @@ class Saturated(NamedTuple):
     hungry: frozenset[str]
 
 
+class SaturatedKeys(NamedTuple):
+    """dispatcher -> prefetcher: the same of (queue, concurrency key)."""
+
+    keys: frozenset[tuple[str, str]]
+    hungry: frozenset[tuple[str, str]]
+
+
 class Refilled(NamedTuple):
-    """prefetcher -> dispatcher: the best that is due of a queue was sent; `complete`: all of it."""
+    """prefetcher -> dispatcher: the best that is due of a queue was sent; `complete`: all of it.
+
+    With `key` only of that concurrency key.
+    """
 
     queue: str
     complete: bool
+    key: str | None = None
+
+
+class Freed(NamedTuple):
+    """recorder, api, listener -> dispatcher: attempts with these concurrency keys have ended."""
+
+    keys: frozenset[str]
 
 
 class Controlled(NamedTuple):
@@ -89,7 +106,7 @@ class Outcomes(NamedTuple):
 
 
 TickerMessage = Schedule | Ownership
-DispatcherMessage = Due | Capacity | Refilled | Controlled | Ownership
-PrefetcherMessage = Ownership | Saturated
+DispatcherMessage = Due | Capacity | Refilled | Freed | Controlled | Ownership
+PrefetcherMessage = Ownership | Saturated | SaturatedKeys
 RecorderMessage = Outcomes | Ownership
 ReaperMessage = Ownership

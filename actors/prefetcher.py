@@ -6,10 +6,11 @@ Three readers over the same index:
              full
     sweep    every 500 ms reads whatever is due within the next 1.5 s: it finds what a lost wake or
              a late commit left behind the cursors
-    refill   brings the best of a queue that has more due than the dispatcher can hold
+    refill   brings the best of a queue that has more due than the dispatcher can hold, or of a
+             concurrency key of it
 
-Such a queue is *saturated*: pass and sweep read only what is due later of it, so that each of its
-tasks is seen once, when it falls due, and takes part by its priority.
+Such a queue or key is *saturated*: pass and sweep read only what is due later of it, so that each of
+its tasks is seen once, when it falls due, and takes part by its priority.
 """
 
 import logging
@@ -20,7 +21,15 @@ import anyio
 import anyio.lowlevel
 
 from duly.actors.context import Context
-from duly.actors.messages import Due, PrefetcherMessage, Refilled, Saturated, Schedule
+from duly.actors.key_lot import KEPT
+from duly.actors.messages import (
+    Due,
+    PrefetcherMessage,
+    Refilled,
+    Saturated,
+    SaturatedKeys,
+    Schedule,
+)
 from duly.actors.patience import Patience
 from duly.actors.ready import FULL
 from duly.actors.runtime import Actor, ActorCrashedError, MailboxClosedError, Reply
@@ -57,6 +66,8 @@ class Prefetcher(Actor[PrefetcherMessage]):
         self._swept: _Cursors = {}  # how far, in slots with more than a page due
         self._saturated: frozenset[str] = frozenset()
         self._hungry: set[str] = set()
+        self._saturated_keys: frozenset[tuple[str, str]] = frozenset()
+        self._hungry_keys: set[tuple[str, str]] = set()
         self._patience = Patience("reading due tasks", log, context.vitals.postgres)
         self._next_sweep = 0.0
         self._next_pass = 0.0
@@ -66,7 +77,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
         clock = self._context.clock
         while True:
             due_at = min(self._next_sweep, self._next_pass)
-            if self._hungry and self._cursors:
+            if (self._hungry or self._hungry_keys) and self._cursors:
                 due_at = 0.0
             messages: list[PrefetcherMessage] = []
             try:
@@ -89,6 +100,10 @@ class Prefetcher(Actor[PrefetcherMessage]):
             self._saturated = message.queues
             self._hungry |= message.hungry
             return
+        if isinstance(message, SaturatedKeys):
+            self._saturated_keys = message.keys
+            self._hungry_keys |= message.hungry
+            return
         # A slot that was lost and taken again has a new epoch: others may have changed its tasks.
         known = self._epochs
         gained = {slot for slot, epoch in message.epochs.items() if known.get(slot) != epoch}
@@ -110,6 +125,8 @@ class Prefetcher(Actor[PrefetcherMessage]):
             return
         while self._hungry:
             await self._refill(min(self._hungry))
+        while self._hungry_keys:
+            await self._refill_key(*min(self._hungry_keys))
         if clock.monotonic() >= self._next_sweep:
             self._next_sweep = clock.monotonic() + self._context.options.sweep_every_s
             with self._context.meters.reading("sweep"):
@@ -120,19 +137,32 @@ class Prefetcher(Actor[PrefetcherMessage]):
 
     async def _refill(self, queue: str) -> None:
         """Straight to the dispatcher, since all of it is due: by priority, not through the wheel."""
-        now_us = self._context.clock.now_us() - self._context.clock.ahead_us
+        without = [key for its_queue, key in self._saturated_keys if its_queue == queue]
+        db, owned, now_us = self._context.db, list(self._cursors), self._certainly_due_us()
         with self._context.meters.reading("refill"):
-            found = await slots.due_best(
-                self._context.db, list(self._cursors), queue, from_us(now_us), FULL
-            )
+            rows = await slots.due_best(db, owned, queue, from_us(now_us), FULL, without)
+        await self._send(rows, now_us, Refilled(queue, complete=len(rows) < FULL))
+        self._hungry.discard(queue)
+
+    async def _refill_key(self, queue: str, key: str) -> None:
+        db, owned, now_us = self._context.db, list(self._cursors), self._certainly_due_us()
+        with self._context.meters.reading("refill"):
+            rows = await slots.due_of_key(db, owned, queue, key, from_us(now_us), KEPT)
+        await self._send(rows, now_us, Refilled(queue, complete=len(rows) < KEPT, key=key))
+        self._hungry_keys.discard((queue, key))
+
+    def _certainly_due_us(self) -> int:
+        """What is due by this instant is due on the cluster's clock."""
+        return self._context.clock.now_us() - self._context.clock.ahead_us
+
+    async def _send(self, found: list[DueRow], now_us: int, refilled: Refilled) -> None:
         self._patience.worked()
         rows = slots.ticked(found, now_us)
         box = self._context.boxes.dispatcher
         for at in range(0, len(rows), _BITE):
             await box.send(Due(rows[at : at + _BITE]))
             await anyio.lowlevel.checkpoint()
-        await box.send(Refilled(queue, complete=len(rows) < FULL))
-        self._hungry.discard(queue)
+        await box.send(refilled)
 
     async def _sweep(self) -> None:
         """All that is due, one page of each slot. Where there is more, the rest of it next time.
@@ -175,8 +205,8 @@ class Prefetcher(Actor[PrefetcherMessage]):
         """A page, and the cursors of the slots that have more."""
         per_slot = max(4, _PAGE // len(cursors))
         now = from_us(self._context.clock.now_us())
-        saturated = sorted(self._saturated)
-        rows = await slots.due(self._context.db, cursors, before, per_slot, saturated, now)
+        without = sorted(self._saturated), sorted(self._saturated_keys)
+        rows = await slots.due(self._context.db, cursors, before, per_slot, *without, now)
         self._patience.worked()
         counts: dict[int, int] = {}
         last: _Cursors = {}

@@ -1,88 +1,129 @@
-"""The due tasks of one queue that wait for capacity: by priority, then by due time."""
+"""The due tasks of one queue that wait for capacity, in the order of `lanes`.
 
-from bisect import bisect_left, insort
+Those with a concurrency key come through the lot of their key (`key_lot`), and the bounds of both are apart: what
+waits for its key takes no room from the others.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
 from uuid import UUID
 
+from duly.actors.key_lot import KEPT, KeyLot
+from duly.actors.lanes import Lanes, Place, place_of
 from duly.storage.slots import DueRow
-from duly.wheel.durations import to_us
 
 FULL = 10_000
-"""Rows a queue holds at most; what is beyond stays in the store alone."""
+"""Rows that stand in line at most, and that wait for keys at most; the rest stays in the store alone."""
 
 LOW = 2_500
 """A saturated queue with no more rows than this has room for the next from the store."""
 
 _KEPT = 9_000  # of a full queue, when better rows come: they make room for the next thousand
-_RANKS_OF_A_PRIORITY = 10**14  # milliseconds: more than 3000 years, and exact in Lua
-_HIGHEST = 9
-
-_Place = tuple[int, int, int, DueRow]
 
 
 class ReadyQueue:
-    """At most `FULL` rows. When it is full, better rows take the place of the worst."""
+    """Rows to take, `len` of them, and rows that wait for their key. Full, better ones replace the worst."""
 
     def __init__(self) -> None:
-        self._rows: dict[UUID, _Place] = {}
-        self._order: list[_Place] = []  # the best last, where taking it costs nothing
+        self._rows: dict[UUID, Place] = {}
+        self._line = Lanes()
+        self._lots: dict[str, KeyLot] = {}
+        self._in_lots = 0
         self._turned_away = False  # since `asked`
         self.saturated = False
         """Rows were turned away: the store holds due ones that this queue does not know."""
+        self.saturated_keys: set[str] = set()
+        """Concurrency keys of which that is true."""
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._line)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing stands in line, waits for a key, or is being claimed with one."""
+        return not (self._line or self._lots)
 
     @property
     def hungry(self) -> bool:
         """It can take in what was turned away."""
-        return self.saturated and len(self._rows) <= LOW
+        return self.saturated and len(self) <= LOW
+
+    @property
+    def hungry_keys(self) -> list[str]:
+        """Of the saturated keys, those that can take in what was turned away."""
+        return [key for key in self.saturated_keys if self._lots[key].hungry]
 
     def rank(self, place: int = 1) -> int | None:
-        """The rank of the row at `place` from the best on, or of the worst if there are fewer.
-
-        The lower the sooner: by priority, then by due time in milliseconds; the same scale on every
-        node. None if there is no row.
-        """
-        return _rank(self._order[-min(place, len(self._order))]) if self._order else None
+        """The rank of the next row, or of the one at `place`; see `Lanes`. None if there is no row."""
+        return self._line.rank() if place == 1 else self._line.rank_at(place)
 
     def ranks(self, count: int) -> list[int]:
-        """The ranks of the best rows, best first, at most `count`."""
-        return [_rank(place) for place in self._order[: -count - 1 : -1]]
+        """The ranks of the next rows, at most `count`."""
+        return self._line.ranks(count)
 
     def add(self, row: DueRow) -> None:
         """Take a row in, unless it is there already or there are enough better ones."""
         known = self._rows.get(row.id)
-        if known is not None and known[-1].version >= row.version:
-            return
-        place = (row.priority, -to_us(row.next_run_at), -row.id.int, row)
         if known is not None:
-            del self._order[bisect_left(self._order, known)]
-        elif len(self._rows) >= FULL:
-            self.saturated = self._turned_away = True
-            if place < self._order[0]:
+            if known[-1].version >= row.version:
                 return
-            self._hold(self._order[-_KEPT:])
-        self._rows[row.id] = place
-        insort(self._order, place)
+            self._discard(known)
+        place = place_of(row)
+        if row.concurrency_key is None:
+            self._stand(place)
+        else:
+            self._wait(row.concurrency_key, place)
 
     def take(self, limit: int, up_to: int | None = None) -> list[DueRow]:
-        """Remove and return the best rows, best first, as far as they rank before `up_to`."""
+        """Remove and return the rows whose turn it is, as far as they rank before `up_to`.
+
+        Of each with a concurrency key `tried` wants to know what became of it.
+        """
         taken: list[DueRow] = []
-        while self._order and len(taken) < limit:
-            if up_to is not None and _rank(self._order[-1]) > up_to:
-                break
-            row = self._order.pop()[-1]
-            del self._rows[row.id]
-            taken.append(row)
+        while len(taken) < limit and (place := self._line.pop(up_to)) is not None:
+            del self._rows[place[-1].id]
+            taken.append(place[-1])
         return taken
+
+    def tried(self, rows: Iterable[DueRow], held: Iterable[DueRow]) -> set[str]:
+        """Of rows that were taken: those that found no room for their key, `held`, wait on.
+
+        Answers the keys that have no room.
+        """
+        without_room = Counter(row.concurrency_key for row in held)
+        for key, count in Counter(row.concurrency_key for row in rows).items():
+            if key is not None and key in self._lots:
+                self._lots[key].tried(count - without_room[key], without_room[key])
+        for row in held:
+            self.add(row)
+        keys = {row.concurrency_key for row in rows if row.concurrency_key is not None}
+        for key in keys:
+            self._let_out(key)
+        return {key for key in keys if key in self._lots and self._lots[key].blocked}
+
+    def free(self, key: str) -> None:
+        """There may be room for a key again."""
+        if key in self._lots:
+            self._lots[key].free()
+            self._let_out(key)
+
+    def waits_for(self, key: str) -> bool:
+        """Whether rows wait for this key, or are being claimed with it."""
+        return key in self._lots
 
     def keep_slots(self, slots: frozenset[int]) -> None:
         """Drop the rows of slots that are not ours any more."""
-        self._hold([place for place in self._order if place[-1].slot in slots])
+        self._dropped(self._line.drop_where(lambda row: row.slot not in slots))
+        for key, lot in list(self._lots.items()):
+            gone = lot.keep_slots(slots)
+            self._in_lots -= len(gone)
+            for place in gone:
+                del self._rows[place[-1].id]
+            self._let_out(key)
 
     def leave_to_store(self) -> None:
         """Turn all rows away: none of them has its turn for a long while."""
-        self._hold([])
+        self.keep_slots(frozenset())
         self.saturated = self._turned_away = True
 
     def asked(self) -> None:
@@ -94,12 +135,75 @@ class ReadyQueue:
         if complete and not self._turned_away:
             self.saturated = False
 
-    def _hold(self, order: list[_Place]) -> None:
-        self._order = order
-        self._rows = {place[-1].id: place for place in order}
+    def key_asked(self, key: str) -> None:
+        """The same of the rows of one key."""
+        if key in self._lots:
+            self._lots[key].asked()
 
+    def key_refilled(self, key: str, complete: bool) -> None:
+        """The same of the rows of one key."""
+        if key in self._lots:
+            self._lots[key].refilled(complete)
+            if not self._lots[key].saturated:
+                self.saturated_keys.discard(key)
+            self._let_out(key)
 
-def _rank(place: _Place) -> int:
-    priority, due_us = place[0], -place[1]
-    due_ms = min(max(due_us // 1000, 0), _RANKS_OF_A_PRIORITY - 1)
-    return (_HIGHEST - priority) * _RANKS_OF_A_PRIORITY + due_ms
+    # Places
+
+    def _stand(self, place: Place) -> None:
+        """Stand in line, unless it is full of better rows."""
+        if len(self._line) >= FULL:
+            self.saturated = self._turned_away = True
+            if self._line.is_below_all(place):
+                self._gone(place)
+                return
+            self._dropped(self._line.trim(_KEPT))
+        self._rows[place[-1].id] = place
+        self._line.add(place)
+
+    def _wait(self, key: str, place: Place) -> None:
+        """Wait for the key, as long as there is something to wait for."""
+        lot = self._lots.setdefault(key, KeyLot())
+        lot.add(place)
+        self._rows[place[-1].id] = place
+        self._in_lots += 1
+        self._let_out(key)
+        if len(lot) > KEPT or (len(lot) > 0 and self._in_lots > FULL):
+            del self._rows[lot.turn_away()[-1].id]
+            self._in_lots -= 1
+            self.saturated_keys.add(key)
+
+    def _let_out(self, key: str) -> None:
+        lot = self._lots.get(key)
+        if lot is None:
+            return
+        rows = lot.let_out()
+        self._in_lots -= len(rows)
+        for place in rows:
+            self._rows.pop(place[-1].id, None)
+            self._stand(place)
+        if lot.is_over:
+            self._lots.pop(key, None)
+
+    def _discard(self, place: Place) -> None:
+        key = place[-1].concurrency_key
+        del self._rows[place[-1].id]
+        if key is not None and self._lots[key].discard(place):
+            self._in_lots -= 1
+            return
+        self._line.discard(place)
+        self._gone(place)
+
+    def _dropped(self, places: Iterable[Place]) -> None:
+        for place in places:
+            del self._rows[place[-1].id]
+            self._gone(place)
+
+    def _gone(self, place: Place) -> None:
+        """A row is out of the line, untried."""
+        key = place[-1].concurrency_key
+        if key is not None and key in self._lots:
+            lot = self._lots[key]
+            lot.out -= 1
+            if lot.is_over:
+                del self._lots[key]

@@ -227,7 +227,7 @@ class Recorder(Actor[RecorderMessage]):
 
     async def _record(self, ended: list[Ended]) -> set[tuple[UUID, int]]:
         now: datetime = from_us(self._context.clock.now_us())
-        recorded, waiting, measured = await record(self._context.db, ended, now)
+        recorded, waiting, measured, freed = await record(self._context.db, ended, now)
         self._context.meters.ended(measured)
         self._postgres.worked()
         vitals = self._context.vitals
@@ -235,4 +235,5 @@ class Recorder(Actor[RecorderMessage]):
         vitals.stale_reports += len(ended) - len(recorded)
         trail.tell(log, "recorded", recorded)
         await wakes.wake(self._context, waiting)
+        await wakes.freed(self._context, freed)
         return recorded

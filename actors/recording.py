@@ -22,12 +22,15 @@ log = logging.getLogger("duly.recorder")
 
 
 class Recorded(NamedTuple):
-    """The (id, token) that were recorded (the others are stale), and what waits again."""
+    """What was recorded (the rest is stale), and what follows from it."""
 
     pairs: set[tuple[UUID, int]]
+    """Those (id, token)."""
     waiting: list[Waiting]
     measured: list[Measured]
     """As long as `pairs`; for the statistics."""
+    freed: list[str]
+    """The concurrency keys that these attempts held, one for each."""
 
     def and_also(self, other: "Recorded") -> "Recorded":
         """Both of them."""
@@ -35,6 +38,7 @@ class Recorded(NamedTuple):
             self.pairs | other.pairs,
             self.waiting + other.waiting,
             self.measured + other.measured,
+            self.freed + other.freed,
         )
 
 
@@ -58,7 +62,7 @@ async def record(db: Database, ended: Sequence[Ended], now: datetime) -> Recorde
 
 
 async def _all_of(write: Write, db: Database, ended: list[Ended], now: datetime) -> Recorded:
-    return await _halving(write, db, ended, now) if ended else Recorded(set(), [], [])
+    return await _halving(write, db, ended, now) if ended else Recorded(set(), [], [], [])
 
 
 async def _halving(write: Write, db: Database, ended: list[Ended], now: datetime) -> Recorded:
@@ -79,6 +83,7 @@ async def _complete(db: Database, ended: list[Ended], now: datetime) -> Recorded
         {(one.id, one.token) for one in completed},
         [],
         [_measured(reports[one.id, one.token], one.type, one.next_run_at) for one in completed],
+        [one.concurrency_key for one in completed if one.concurrency_key is not None],
     )
 
 
@@ -86,6 +91,7 @@ async def _settle(db: Database, ended: list[Ended], now: datetime) -> Recorded:
     recorded: set[tuple[UUID, int]] = set()
     waiting: list[Waiting] = []
     measured: list[Measured] = []
+    freed: list[str] = []
     while ended:
         decisions = await _decide(db, ended, now)
         settled = await claims.settle(db, decisions, now) if decisions else []
@@ -93,9 +99,10 @@ async def _settle(db: Database, ended: list[Ended], now: datetime) -> Recorded:
         recorded |= {(one.id, decided[one.id].ended.token) for one in settled}
         measured += [_settled(decided[one.id]) for one in settled]
         waiting += [Waiting(one.due, one.slot_owner) for one in settled if one.due is not None]
+        freed += [one.freed_key for one in settled if one.freed_key is not None]
         # A schedule that was changed since it was read is decided on anew. What is stale is not read again.
         ended = [d.ended for d in decisions if (d.ended.id, d.ended.token) not in recorded]
-    return Recorded(recorded, waiting, measured)
+    return Recorded(recorded, waiting, measured, freed)
 
 
 async def _decide(db: Database, ended: list[Ended], now: datetime) -> list[Settlement]:

@@ -98,7 +98,10 @@ def waiting(asked: list[NewTask], answers: list[Submitted]) -> list[Waiting]:
     for task in asked:
         answer = by_id[task.id]
         if answer.slot is not None:
-            row = DueRow(task.id, answer.slot, task.due, 0, task.priority, task.queue)
+            row = DueRow(
+                task.id, answer.slot, task.due, 0, task.priority, task.queue, task.concurrency_key,
+                task.fairness_key,
+            )  # fmt: skip
             found.append(Waiting(row, answer.slot_owner))
     return found
 

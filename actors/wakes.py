@@ -1,6 +1,7 @@
-"""Tells the owner of a slot about a task that falls due within its horizon.
+"""Tells the owner of a slot about a task that falls due within its horizon, and all nodes of freed keys.
 
-A wake may be lost (a full mailbox, Redis away): the owner's sweep finds the task all the same.
+A wake may be lost (a full mailbox, Redis away): the owner's sweep finds the task all the same, and a key
+that waits is looked at after a while.
 """
 
 from collections import defaultdict
@@ -10,7 +11,7 @@ import anyio
 import msgspec
 
 from duly.actors.context import Context
-from duly.actors.messages import Schedule
+from duly.actors.messages import Freed, Schedule
 from duly.storage.redis import TROUBLE
 from duly.storage.slots import DueRow
 from duly.storage.tasks import Waiting
@@ -19,7 +20,16 @@ from duly.wheel.durations import to_us
 _PATIENCE_S = 0.5
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(list[DueRow])
+
+
+class FreedKeys(msgspec.Struct):
+    """Concurrency keys of attempts whose end `node` recorded."""
+
+    node: str
+    freed: list[str]
+
+
+_decoder = msgspec.json.Decoder(list[DueRow] | FreedKeys)
 
 
 async def wake(context: Context, waiting: Iterable[Waiting]) -> None:
@@ -41,9 +51,23 @@ async def wake(context: Context, waiting: Iterable[Waiting]) -> None:
                 return  # the sweep finds them
 
 
-def decode(message: bytes) -> list[DueRow]:
-    """Read a wake message. Raises msgspec.DecodeError."""
-    rows = _decoder.decode(message)
-    if any(row.next_run_at.tzinfo is None for row in rows):
+async def freed(context: Context, keys: Iterable[str | None]) -> None:
+    """Tell every node that attempts with these concurrency keys have ended."""
+    some = frozenset(key for key in keys if key is not None)
+    if not some:
+        return
+    context.boxes.dispatcher.offer(Freed(some))
+    message = _encoder.encode(FreedKeys(context.node_id, sorted(some)))
+    with anyio.move_on_after(_PATIENCE_S):
+        try:
+            await context.streams.tell_freed(message)
+        except TROUBLE:
+            return  # they look anyway
+
+
+def decode(message: bytes) -> list[DueRow] | FreedKeys:
+    """Read a message of either kind. Raises msgspec.DecodeError."""
+    said = _decoder.decode(message)
+    if isinstance(said, list) and any(row.next_run_at.tzinfo is None for row in said):
         raise msgspec.ValidationError("a time without an offset")
-    return rows
+    return said

@@ -14,8 +14,8 @@ NextMessage = Callable[[float], Coroutine[Any, Any, bytes | None]]
 
 
 @asynccontextmanager
-async def subscribed(client: Redis, name: str, answer_s: float) -> AsyncIterator[NextMessage]:
-    """Subscribe to the channel `name`; `answer_s` bounds the wait for one answer of the server."""
+async def subscribed(client: Redis, *names: str, answer_s: float) -> AsyncIterator[NextMessage]:
+    """Subscribe to these channels; `answer_s` bounds the wait for one answer of the server."""
     pubsub = client.pubsub()
 
     async def hear(timeout_s: float) -> Any:
@@ -31,16 +31,17 @@ async def subscribed(client: Redis, name: str, answer_s: float) -> AsyncIterator
                     await pubsub.ping()
             message = await hear(answer_s)
             if message is None:
-                raise TimeoutError(f"the connection of channel {name} is dead")
+                raise TimeoutError(f"the connection of channel {names[0]} is dead")
         return cast(bytes, message["data"]) if message["type"] == "message" else None
 
     try:
         with lost_as_trouble():
             async with asyncio.timeout(answer_s):
-                await pubsub.subscribe(name)
+                await pubsub.subscribe(*names)
             # A server that is loading its data, or full, refuses here, and not at the first message.
-            if await pubsub.get_message(timeout=answer_s) is None:
-                raise TimeoutError(f"the subscription to {name} is not confirmed")
+            for name in names:
+                if await pubsub.get_message(timeout=answer_s) is None:
+                    raise TimeoutError(f"the subscription to {name} is not confirmed")
         yield next_message
     finally:
         await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped

@@ -1,8 +1,9 @@
 """The fenced writes: every one compares a token, and nothing else begins or ends an attempt."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from duly.storage.courses import Place, skipped_columns
@@ -28,11 +29,17 @@ class Claimed(NamedTuple):
     payload: str
 
 
+Held = Literal["full", "busy"]
+"""Why a key gives no room: enough tasks run with it; or another claim counts them just now."""
+
+
 class Claim(NamedTuple):
     """What became of a claim: `owned` is false if a slot's epoch was not ours (then none)."""
 
     owned: bool
     tasks: list[Claimed]
+    held: Mapping[UUID, Held] = MappingProxyType({})
+    """Of a claim in turn: what stays pending because of its concurrency key."""
 
 
 Outcome = Literal["completed", "failed", "lost", "timed_out", "snoozed"]
@@ -97,6 +104,8 @@ class Settled(NamedTuple):
     id: UUID
     due: DueRow | None
     slot_owner: str | None
+    freed_key: str | None = None
+    """The concurrency key that its attempt held."""
 
 
 async def claim(
@@ -107,9 +116,36 @@ async def claim(
     now: datetime,
 ) -> Claim:
     """Claim these tasks at these versions, if this node still owns their slots."""
+    rows = await db.fetch("claim", *_claim_columns(owner, entries, epochs, now))
+    found = [tuple(row)[1:] for row in rows if row["id"] is not None]
+    return Claim(rows[0]["owned"], await _with_payloads(db, found))
+
+
+async def claim_in_turn(
+    db: Database,
+    owner: str,
+    entries: Sequence[DueRow],
+    epochs: dict[int, int],
+    now: datetime,
+) -> Claim:
+    """As `claim`, of tasks that all have a concurrency key: the first of each key that have room.
+
+    What has none is told in `held`, and stays pending. It never waits for another claim of a key.
+    """
+    columns = _claim_columns(owner, entries, epochs, now)
+    keys = [entry.concurrency_key for entry in entries]
+    rows = await db.fetch("claim_in_turn", Database.sql("claim"), *columns, keys)
+    held: dict[UUID, Held] = {row["id"]: row["held"] for row in rows if row["held"] is not None}
+    found = [tuple(row)[1:-1] for row in rows if row["id"] is not None and row["held"] is None]
+    owned = all(row["owned"] for row in rows)
+    return Claim(owned, await _with_payloads(db, found), held)
+
+
+def _claim_columns(
+    owner: str, entries: Sequence[DueRow], epochs: dict[int, int], now: datetime
+) -> list[Any]:
     slots = sorted({entry.slot for entry in entries})
-    rows = await db.fetch(
-        "claim",
+    return [
         [entry.id for entry in entries],
         [entry.version for entry in entries],
         owner,
@@ -117,9 +153,11 @@ async def claim(
         [epochs[slot] for slot in slots],
         now,
         INLINE_BYTES // len(entries),
-    )
-    owned = rows[0]["owned"]
-    found = [tuple(row)[1:] for row in rows if row["id"] is not None]
+    ]
+
+
+async def _with_payloads(db: Database, found: list[tuple[Any, ...]]) -> list[Claimed]:
+    """What was claimed, with the payloads that were too large to come along."""
     large = [row[0] for row in found if row[8] is None]
     try:
         texts = await payloads(db, large) if large else {}
@@ -127,12 +165,11 @@ async def claim(
         # The claim itself has committed: its caller has to read it back.
         raise StoreUnavailableError(str(error), in_doubt=True) from error
     # A large payload's task may have been cancelled in between: then there is nothing to publish.
-    tasks = [
+    return [
         Claimed(*row) if row[8] is not None else Claimed(*row[:8], texts[row[0]])  # type: ignore[call-arg]
         for row in found
         if row[8] is not None or row[0] in texts
     ]
-    return Claim(owned, tasks)
 
 
 async def payloads(db: Database, ids: Sequence[UUID]) -> dict[UUID, str]:
@@ -147,6 +184,11 @@ async def claimed_by(
     ids, versions = [e.id for e in entries], [e.version for e in entries]
     rows = await db.fetch("claimed", ids, versions, owner, now)
     return [Claimed(*row) for row in rows]
+
+
+async def key_holders(db: Database, task_id: UUID, limit: int = 100) -> list[UUID]:
+    """The running tasks that hold the concurrency key of a task that is not finished, oldest first."""
+    return [row["id"] for row in await db.fetch("key_holders", task_id, limit)]
 
 
 async def running(db: Database, pairs: Sequence[tuple[UUID, int]]) -> list[Claimed]:
@@ -175,6 +217,7 @@ class Completed(NamedTuple):
     token: int
     type: str
     next_run_at: datetime
+    concurrency_key: str | None
 
 
 async def complete(db: Database, reports: Sequence[Ended], now: datetime) -> list[Completed]:
@@ -232,4 +275,4 @@ async def settle(db: Database, decisions: Sequence[Settlement], now: datetime) -
         *skipped_columns([(d.ended.id, p) for d, p in zip(decisions, places, strict=True)]),
         now,
     )
-    return [Settled(row["id"], due_row(row), row["slot_owner"]) for row in rows]
+    return [Settled(row["id"], due_row(row), row["slot_owner"], row["freed_key"]) for row in rows]

@@ -220,7 +220,7 @@ class Conveyor:
     async def listen(self) -> AsyncIterator[NextMessage]:
         """Subscribe to this worker's control channel."""
         channel = keys.control(self._worker_id)
-        async with subscribed(self._control, channel, COMMAND_TIMEOUT_S) as next_message:
+        async with subscribed(self._control, channel, answer_s=COMMAND_TIMEOUT_S) as next_message:
             yield next_message
 
     async def _reader_connected(self, connection: Any) -> None:

@@ -105,6 +105,9 @@ NODES_CHANGED = "duly:{nodes}:changed"
 NODES_GONE = "duly:{nodes}:gone"
 """Sorted set node id -> when a node that has vanished last beat; the last thousand of them."""
 
+NODES_FREED = "duly:{nodes}:freed"
+"""Pub/sub channel: concurrency keys that ended attempts held. May get lost: who waits looks anyway."""
+
 NODES_INFO = "duly:{nodes}:info"
 """Hash node id -> JSON, what the node says of itself."""
 

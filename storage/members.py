@@ -74,7 +74,7 @@ class Members:
 
     def changes(self) -> AbstractAsyncContextManager[NextMessage]:
         """Listen for such announcements."""
-        return subscribed(self._client, keys.NODES_CHANGED, self._timeout_s)
+        return subscribed(self._client, keys.NODES_CHANGED, answer_s=self._timeout_s)
 
     async def close(self) -> None:
         """Close the connection."""

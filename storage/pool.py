@@ -24,6 +24,7 @@ _SESSION = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "20000",
     "synchronous_commit": "on",
+    "default_transaction_isolation": "read committed",  # claims count what others have committed
     "timezone": "UTC",
     "jit": "off",  # the statements are short
 }

@@ -27,6 +27,8 @@ class DueRow(NamedTuple):
     version: int
     priority: int
     queue: str
+    concurrency_key: str | None = None
+    fairness_key: str | None = None
     ticked_us: int = 0
     """When it was passed on as due, on the cluster's clock; 0 = not yet."""
 
@@ -41,7 +43,10 @@ def due_row(row: Any) -> DueRow | None:
     at = row["next_run_at"]
     if at is None:
         return None
-    return DueRow(row["id"], row["slot"], at, row["version"], row["priority"], row["queue"])
+    return DueRow(
+        row["id"], row["slot"], at, row["version"], row["priority"], row["queue"],
+        row["concurrency_key"], row["fairness_key"],
+    )  # fmt: skip
 
 
 class RunningRow(NamedTuple):
@@ -132,11 +137,13 @@ async def due(
     before: datetime,
     per_slot: int,
     without_queues: Sequence[str] = (),
+    without_keys: Sequence[tuple[str, str]] = (),
     without_until: datetime | None = None,
 ) -> list[DueRow]:
     """Pending tasks due before `before`, the first `per_slot` after each slot's cursor.
 
-    Of `without_queues` only those due after `without_until` (default: none).
+    Of `without_queues`, and of `without_keys` (queue, concurrency key), only those due after
+    `without_until` (default: none).
     """
     rows = await db.fetch(
         "due",
@@ -147,15 +154,33 @@ async def due(
         per_slot,
         list(without_queues),
         before if without_until is None else without_until,
+        [queue for queue, _ in without_keys],
+        [key for _, key in without_keys],
     )
     return [DueRow(*row) for row in rows]
 
 
 async def due_best(
-    db: Database, slots: Sequence[int], queue: str, now: datetime, limit: int
+    db: Database,
+    slots: Sequence[int],
+    queue: str,
+    now: datetime,
+    limit: int,
+    without_keys: Sequence[str] = (),
 ) -> list[DueRow]:
-    """Tasks of one queue that are due by `now`, at most `limit`, by priority and due time."""
-    rows = await db.fetch("due_best", list(slots), queue, now, limit)
+    """Tasks of one queue that are due by `now`, at most `limit`, by priority and due time.
+
+    None of the concurrency keys `without_keys`.
+    """
+    rows = await db.fetch("due_best", list(slots), queue, now, limit, list(without_keys))
+    return [DueRow(*row) for row in rows]
+
+
+async def due_of_key(
+    db: Database, slots: Sequence[int], queue: str, key: str, now: datetime, limit: int
+) -> list[DueRow]:
+    """The same of one concurrency key."""
+    rows = await db.fetch("due_of_key", list(slots), queue, key, now, limit)
     return [DueRow(*row) for row in rows]
 
 

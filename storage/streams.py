@@ -129,9 +129,14 @@ class Streams:
         """Tell another node of tasks that fall into its horizon. May get lost: it sweeps."""
         await self._command("PUBLISH", keys.wake(node_id), message)
 
+    async def tell_freed(self, message: bytes) -> None:
+        """Tell every node of concurrency keys that may have room. May get lost: they look anyway."""
+        await self._command("PUBLISH", keys.NODES_FREED, message)
+
     def wakes(self) -> AbstractAsyncContextManager[NextMessage]:
-        """Listen on this node's wake channel."""
-        return subscribed(self._reader, keys.wake(self._node_id), self._timeout_s)
+        """Listen on this node's wake channel, and on the one of freed keys."""
+        names = (keys.wake(self._node_id), keys.NODES_FREED)
+        return subscribed(self._reader, *names, answer_s=self._timeout_s)
 
     # What operators set of queues
 
@@ -141,7 +146,7 @@ class Streams:
 
     def control_changes(self) -> AbstractAsyncContextManager[NextMessage]:
         """Listen for such announcements."""
-        return subscribed(self._reader, keys.QUEUES_CHANGED, self._timeout_s)
+        return subscribed(self._reader, keys.QUEUES_CHANGED, answer_s=self._timeout_s)
 
     # Reports
 

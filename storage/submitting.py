@@ -42,6 +42,9 @@ class NewTask(NamedTuple):
     overrun: str = "skip"
     following: datetime | None = None
     zone_data: str | None = None
+    concurrency_key: str | None = None
+    concurrency_limit: int | None = None
+    fairness_key: str | None = None
 
 
 class Submitted(NamedTuple):

@@ -41,6 +41,9 @@ class TaskRow(NamedTuple):
     priority: int
     idempotency_key: str | None
     tags: str
+    concurrency_key: str | None
+    concurrency_limit: int | None
+    fairness_key: str | None
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None
@@ -67,7 +70,7 @@ class RunRow(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a patch sets; None = leave. `misfire_grace` is set if `set_misfire_grace`.
+    """What a patch sets; None = leave. What has a `set_…` is set if that is true, to None too.
 
     `schedule` is JSON text, and `interval` the period of it. `may_run`: it concerns only later
     occurrences, so that a periodic task may run meanwhile.
@@ -86,6 +89,14 @@ class Change(NamedTuple):
     interval: timedelta | None = None
     overrun: str | None = None
     may_run: bool = False
+    set_concurrency_key: bool = False
+    concurrency_key: str | None = None
+    concurrency_limit: int | None = None
+    set_fairness_key: bool = False
+    fairness_key: str | None = None
+
+
+_FIRST = 13  # of a change, what the statement takes before the decision; the rest comes after it
 
 
 class Decided(NamedTuple):
@@ -121,7 +132,10 @@ class Changed(NamedTuple):
         """For the slot's owner; only of a task that is pending."""
         row = self.row
         assert row.next_run_at is not None
-        due = DueRow(row.id, row.slot, row.next_run_at, row.version, row.priority, row.queue)
+        due = DueRow(
+            row.id, row.slot, row.next_run_at, row.version, row.priority, row.queue,
+            row.concurrency_key, row.fairness_key,
+        )  # fmt: skip
         return Waiting(due, self.slot_owner)
 
 
@@ -177,10 +191,10 @@ async def patch(
     version, status, schedule, done_until = (None,) * 4 if decided is None else decided[:4]
     to = (decided.place if decided is not None else None) or Place(None, None)
     return await _change(
-        db, task_id, now, note, "patch", if_version, *change, version, status,
+        db, task_id, now, note, "patch", if_version, *change[:_FIRST], version, status,
         to.occurrence, to.next_run_at, to.following, to.done_until, to.zone_data,
         [one[0] for one in to.skipped], [one[1] for one in to.skipped],
-        schedule, done_until, 0 if decided is None else decided.recount,
+        schedule, done_until, 0 if decided is None else decided.recount, *change[_FIRST:],
     )  # fmt: skip
 
 

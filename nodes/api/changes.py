@@ -18,6 +18,9 @@ def change(body: TaskPatch, now_us: int, payload_limit: int) -> Change:
         now_us,
     )
     grace = body.misfire_grace
+    key, limit, fairness = body.concurrency_key, body.concurrency_limit, body.fairness_key
+    if limit is not UNSET and not isinstance(key, str):
+        checker.wrong("concurrency_limit", "goes with a concurrency_key")
     schedule = None if body.schedule is UNSET else checker.schedule(body.schedule, now_us)
     result = Change(
         due=due,
@@ -38,6 +41,11 @@ def change(body: TaskPatch, now_us: int, payload_limit: int) -> Change:
         if schedule is None or schedule.every_us is None
         else timedelta(microseconds=schedule.every_us),
         overrun=None if body.overrun is UNSET else body.overrun,
+        set_concurrency_key=key is not UNSET,
+        concurrency_key=None if key is UNSET else checker.key("concurrency_key", key),
+        concurrency_limit=None if limit is UNSET else limit,
+        set_fairness_key=fairness is not UNSET,
+        fairness_key=None if fairness is UNSET else checker.key("fairness_key", fairness),
     )
     if not checker.errors and result == Change():
         checker.wrong("body", "names nothing to change")

@@ -76,6 +76,20 @@ class Checker:
         if "\0" in value:
             self.wrong(field, "holds a NUL character, which PostgreSQL cannot store")
 
+    def key(self, field: str, value: str | None) -> str | None:
+        """A key that PostgreSQL can hold, or none."""
+        if value is not None:
+            self.text(field, value)
+        return value
+
+    def concurrency_limit(self, key: str | None, limit: int | None) -> int | None:
+        """How many tasks with this key may run at once; none without a key."""
+        if key is not None:
+            return limit or 1
+        if limit is not None:
+            self.wrong("concurrency_limit", "goes with a concurrency_key")
+        return None
+
     def tags(self, tags: Mapping[str, str]) -> str:
         """Tags as JSON text."""
         for name, value in tags.items():
@@ -124,6 +138,7 @@ def new_task(
     key = body.idempotency_key
     if key is not None:
         checker.text("idempotency_key", key)
+    limit = checker.concurrency_limit(body.concurrency_key, body.concurrency_limit)
     new = NewTask(
         id=body.id or uuid7(now_us // 1000),
         type=body.type,
@@ -143,6 +158,9 @@ def new_task(
         created_at=now,
         occurrence=due or now,
         overrun=body.overrun,
+        concurrency_key=checker.key("concurrency_key", body.concurrency_key),
+        concurrency_limit=limit,
+        fairness_key=checker.key("fairness_key", body.fairness_key),
     )
     schedule = None if body.schedule is None else checker.schedule(body.schedule, now_us)
     return new if schedule is None else periodic(new, schedule.text(), due)

@@ -123,6 +123,7 @@ class TaskHandlers:
         done = await tasks.cancel(self._db, task_id, self._now(), note("cancel"))
         if done is None:
             raise _refusal("only an unfinished task can be cancelled", await self._find(task_id))
+        await wakes.freed(self._context, [done.row.concurrency_key])
         # Pending again after an attempt, that attempt's entry may not be cleaned up yet, or a worker
         # that was given up may come back with it. What was never claimed is nowhere.
         if done.token > 0:

@@ -39,6 +39,9 @@ def task(row: TaskRow, *, payloads: bool = True) -> TaskView:
         priority=row.priority,
         idempotency_key=row.idempotency_key,
         tags=_raw(row.tags),
+        concurrency_key=row.concurrency_key,
+        concurrency_limit=row.concurrency_limit,
+        fairness_key=row.fairness_key,
         created_at=row.created_at,
         updated_at=row.updated_at,
         started_at=row.started_at,
@@ -57,7 +60,9 @@ def submitted(new: NewTask, slot: int, created_at: datetime) -> TaskRow:
         paused=False, next_run_at=new.due, occurrence=new.occurrence, slot=slot, owner=None, version=0,
         retry_count=0, max_retries=new.max_retries, backoff=new.backoff, timeout=new.timeout,
         schedule=new.schedule, overrun=new.overrun, misfire_grace=new.misfire_grace, on_lost=new.on_lost,
-        priority=new.priority, idempotency_key=new.key, tags=new.tags, created_at=created_at,
+        priority=new.priority, idempotency_key=new.key, tags=new.tags,
+        concurrency_key=new.concurrency_key, concurrency_limit=new.concurrency_limit,
+        fairness_key=new.fairness_key, created_at=created_at,
         updated_at=created_at, started_at=None, finished_at=None, worker=None, result=None, error=None,
     )  # fmt: skip
 

@@ -28,6 +28,7 @@ TagValue = Annotated[str, Meta(max_length=500)]
 Tags = Annotated[dict[TagName, TagValue], Meta(max_length=16)]
 KEY_MAX = 255
 Key = Annotated[str, Meta(min_length=1, max_length=KEY_MAX)]
+ConcurrencyLimit = Annotated[int, Meta(ge=1, le=10_000)]
 _DURATION = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "format": "duration"}]}
 _TIME = {"type": "string", "format": "date-time"}
 Schedule = Annotated[
@@ -84,6 +85,9 @@ class TaskSubmission(msgspec.Struct, forbid_unknown_fields=True):
     priority: Priority = 5
     idempotency_key: Key | None = None
     tags: Tags = {}
+    concurrency_key: Key | None = None
+    concurrency_limit: ConcurrencyLimit | None = None
+    fairness_key: Key | None = None
 
 
 class Batch(msgspec.Struct, forbid_unknown_fields=True):
@@ -112,6 +116,9 @@ class TaskPatch(msgspec.Struct, forbid_unknown_fields=True):
     schedule: Schedule | msgspec.UnsetType = msgspec.UNSET
     overrun: Overrun | msgspec.UnsetType = msgspec.UNSET
     misfire_grace: Duration | msgspec.UnsetType | None = msgspec.UNSET
+    concurrency_key: Key | msgspec.UnsetType | None = msgspec.UNSET
+    concurrency_limit: ConcurrencyLimit | msgspec.UnsetType = msgspec.UNSET
+    fairness_key: Key | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class TaskView(msgspec.Struct):
@@ -138,6 +145,9 @@ class TaskView(msgspec.Struct):
     priority: int
     idempotency_key: str | None
     tags: Raw
+    concurrency_key: str | None
+    concurrency_limit: int | None
+    fairness_key: str | None
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None

@@ -98,6 +98,12 @@ def _add_submit(commands: Any, api: argparse.ArgumentParser) -> None:
                         help="what the death of its worker means (default: retry)")  # fmt: skip
     submit.add_argument("--key", dest="idempotency_key",
                         help="a second submission with this key makes no second task")  # fmt: skip
+    submit.add_argument("--concurrency-key", metavar="KEY",
+                        help="only so many tasks with this key run at once")  # fmt: skip
+    submit.add_argument("--concurrency-limit", type=int, metavar="N",
+                        help="how many: 1 to 10000 (default: 1)")  # fmt: skip
+    submit.add_argument("--fairness-key", metavar="KEY",
+                        help="due tasks of its queue take turns by this key")  # fmt: skip
     submit.add_argument("--tag", dest="tags", action="append", metavar="NAME=VALUE", default=[],
                         help="a tag to search by; may be given several times")  # fmt: skip
     submit.add_argument("-q", "--quiet", action="store_true", help="print the task's id alone")
@@ -141,7 +147,7 @@ def _submit(client: SyncClient, args: argparse.Namespace) -> None:
     given = {
         name: getattr(args, name)
         for name in ("queue", "run_at", "priority", "max_retries", "on_lost", "idempotency_key",
-                     "overrun")
+                     "overrun", "concurrency_key", "concurrency_limit", "fairness_key")
     }  # fmt: skip
     for name in ("delay", "timeout", "misfire_grace"):
         given[name] = values.duration(getattr(args, name))

@@ -37,6 +37,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 5
     idempotency_key: str | None = None
     tags: dict[str, str] | None = None
+    concurrency_key: str | None = None
+    concurrency_limit: int | None = None
+    fairness_key: str | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None
     started_at: datetime | None = None

@@ -33,6 +33,12 @@ class TaskOptions(TypedDict, total=False):
     on_lost: Literal["retry", "fail"]
     """What a worker's death means; `fail` is for work that must never start twice."""
     tags: Mapping[str, str]
+    concurrency_key: str | None
+    """At most `concurrency_limit` tasks with this key run at once, over all queues."""
+    concurrency_limit: int
+    """1 to 10 000, default 1; only with a `concurrency_key`."""
+    fairness_key: str | None
+    """Due tasks of one queue and priority take turns by it."""
     idempotency_key: str
     """A second submission with this key within 24 h returns the first task."""
     id: UUID | str
@@ -46,7 +52,8 @@ class NewTask(TaskOptions, total=False):
 
 
 class TaskChanges(TypedDict, total=False):
-    """What `update` may change in a pending task; the last three also while it runs."""
+    """What `update` may change in a pending task; of these `schedule`, `overrun` and `misfire_grace` also
+    while it runs."""
 
     run_at: When
     delay: Duration
@@ -59,6 +66,9 @@ class TaskChanges(TypedDict, total=False):
     schedule: Schedule
     overrun: Literal["skip", "queue"]
     misfire_grace: Duration | None
+    concurrency_key: str | None
+    concurrency_limit: int
+    fairness_key: str | None
 
 
 _TIMES: Final = frozenset({"run_at"})

@@ -64,6 +64,8 @@ if wanted > 0 and granted == wanted then
 elseif granted < wanted and ARGV[6] ~= '' then
   local place = math.min(wanted, granted + math.max(1, math.floor(rate * LINE / 1000000)))
   local rank = tonumber(ARGV[6 + place]) + tonumber(ARGV[6])
+  -- The first rank of a priority is that of tasks with fairness keys: they hold up none of their priority.
+  if tonumber(ARGV[6 + place]) % 100000000000000 == 0 then rank = rank + 99999999000000 - tonumber(ARGV[6]) end
   redis.call('HSET', KEYS[2], node, string.format('%.0f %.0f %.0f', rank, now, now + wait + GRACE))
   local others_ms = math.max(0, redis.call('PTTL', KEYS[2]))
   redis.call('PEXPIRE', KEYS[2], string.format('%.0f', math.max(others_ms, (wait + GRACE) / 1000)))

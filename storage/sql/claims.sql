@@ -37,6 +37,17 @@ with writing as materialized (
 )
 select ok.owned, claimed.* from ok left join claimed on true;
 
+-- name: claim_in_turn
+-- As `claim`, of tasks with these concurrency keys ($9), which leave room for so many only. `held`: not
+-- claimed, because the key is `full`, or `busy`: another claim has its lock.
+select * from duly_claim_in_turn($1, $2, $3, $4, $5, $6, $7, $8, $9);
+
+-- name: key_holders
+-- The running tasks that hold the key of task $1.
+select r.id from tasks t join tasks r on r.concurrency_key = t.concurrency_key
+where t.id = $1 and r.status = 'running'
+order by r.claimed_at, r.id limit $2;
+
 -- name: payloads
 select id, payload from tasks where id = any($1::uuid[]);
 
@@ -67,10 +78,14 @@ with gone as (
 ), moved as (
     insert into finished_tasks (id, type, queue, payload, status, slot, version, retry_count,
         max_retries, interval, created_at, updated_at, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, finished_at, error)
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
+        concurrency_key, concurrency_limit, fairness_key,
+        finished_at, error)
     select id, type, queue, payload, 'failed', slot, version + 1, retry_count,
         max_retries, interval, created_at, $3, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, $3, '"expired"'
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
+        concurrency_key, concurrency_limit, fairness_key,
+        $3, '"expired"'
     from gone
 ), attempt as (
     insert into runs (task_id, token, occurrence, attempt, outcome, recorded_at, error)
@@ -98,11 +113,15 @@ with reported as (
 ), moved as (
     insert into finished_tasks (id, type, queue, payload, status, slot, owner, version, retry_count,
         max_retries, interval, created_at, updated_at, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, started_at, finished_at,
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
+        concurrency_key, concurrency_limit, fairness_key,
+        started_at, finished_at,
         worker, result)
     select id, type, queue, payload, 'completed', slot, owner, version, retry_count,
         max_retries, interval, created_at, $7, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, began, $7, by, result
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
+        concurrency_key, concurrency_limit, fairness_key,
+        began, $7, by, result
     from gone
 ), attempt as (
     insert into runs (task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at,
@@ -110,7 +129,7 @@ with reported as (
     select id, version, occurrence, retry_count + 1, 'completed', by, began, ended, $7, result
     from gone
 )
-select id, version, type, next_run_at from gone;
+select id, version, type, next_run_at, concurrency_key from gone;
 
 -- name: attempts
 -- What deciding what follows needs to know.
@@ -152,7 +171,8 @@ with settled as (
       and case when t.status = 'running' then true end
       and t.schedule is not distinct from r.schedule and t.overrun = r.overrun
       and t.done_until is not distinct from r.was_done_until
-    returning t.id, t.version, t.slot, t.next_run_at, t.priority, t.queue
+    returning t.id, t.version, t.slot, t.next_run_at, t.priority, t.queue, t.concurrency_key,
+        t.fairness_key
 ), gone as (
     delete from tasks t using settled r
     where t.id = r.id and t.version = r.token and r.again_at is null
@@ -164,15 +184,20 @@ with settled as (
 ), moved as (
     insert into finished_tasks (id, type, queue, payload, status, slot, owner, version, retry_count,
         max_retries, interval, created_at, updated_at, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, started_at, finished_at,
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
+        concurrency_key, concurrency_limit, fairness_key,
+        started_at, finished_at,
         worker, result, error)
     select id, type, queue, payload, last_status, slot, owner, version, retry_count,
         max_retries, interval, created_at, $27, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, began, $27, by,
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
+        concurrency_key, concurrency_limit, fairness_key,
+        began, $27, by,
         last_result, last_error
     from gone
 ), ended as (
-    select id, version from again union all select id, version from gone
+    select id, version, concurrency_key from again
+    union all select id, version, concurrency_key from gone
 ), attempt as (
     insert into runs (task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at,
                       recorded_at, error, result)
@@ -188,5 +213,6 @@ with settled as (
     join unnest($24::uuid[], $25::timestamptz[], $26::jsonb[])
         with ordinality as s (id, occurrence, error, place) on s.id = e.id
 )
-select e.id, a.version, a.slot, a.next_run_at, a.priority, a.queue, s.owner as slot_owner
+select e.id, a.version, a.slot, a.next_run_at, a.priority, a.queue, a.concurrency_key, a.fairness_key,
+       s.owner as slot_owner, e.concurrency_key as freed_key
 from ended e left join again a on a.id = e.id left join slots s on s.slot = a.slot;

@@ -25,7 +25,8 @@ with asked as (
     from asked r
     where t.id = r.id and t.version = r.version and r.next_run_at is not null
       and case when t.status = 'pending' then true end
-    returning t.id, t.version, t.slot, t.next_run_at, t.priority, t.queue, t.paused
+    returning t.id, t.version, t.slot, t.next_run_at, t.priority, t.queue, t.paused, t.concurrency_key,
+        t.fairness_key
 ), gone as (
     delete from tasks t using asked r
     where t.id = r.id and t.version = r.version and r.next_run_at is null
@@ -34,11 +35,15 @@ with asked as (
 ), moved as (
     insert into finished_tasks (id, type, queue, payload, status, slot, version, retry_count,
         max_retries, interval, created_at, updated_at, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, started_at, finished_at,
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
+        concurrency_key, concurrency_limit, fairness_key,
+        started_at, finished_at,
         worker, result, error)
     select g.id, type, queue, payload, 'completed', slot, version + 1, retry_count,
         max_retries, interval, created_at, $14, g.occurrence, false, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, l.started_at, $14,
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
+        concurrency_key, concurrency_limit, fairness_key,
+        l.started_at, $14,
         l.worker, l.result, g.error
     from gone g left join lateral (
         select r.started_at, r.worker, r.result from runs r
@@ -54,7 +59,8 @@ with asked as (
     join unnest($10::uuid[], $11::timestamptz[], $12::jsonb[])
         with ordinality as s (id, occurrence, error, place) on s.id = c.id
 )
-select c.id, a.version, a.slot, a.next_run_at, a.priority, a.queue, a.paused, s.owner as slot_owner
+select c.id, a.version, a.slot, a.next_run_at, a.priority, a.queue, a.paused, a.concurrency_key,
+       a.fairness_key, s.owner as slot_owner
 from changed c left join again a on a.id = c.id left join slots s on s.slot = a.slot;
 
 -- name: pause

@@ -10,13 +10,15 @@
 -- part: task_row
 t.id, t.type, t.queue, t.payload, t.status, t.paused, t.next_run_at, t.occurrence, t.slot, t.owner,
 t.version, t.retry_count, t.max_retries, t.backoff, t.timeout, t.schedule, t.overrun, t.misfire_grace,
-t.on_lost, t.priority, t.idempotency_key, t.tags, t.created_at, t.updated_at, t.started_at,
+t.on_lost, t.priority, t.idempotency_key, t.tags, t.concurrency_key,
+t.concurrency_limit, t.fairness_key, t.created_at, t.updated_at, t.started_at,
 null::timestamptz as finished_at, t.worker, null::jsonb as result, t.error;
 
 -- part: finished_row
 t.id, t.type, t.queue, t.payload, t.status, t.paused, null::timestamptz as next_run_at, t.occurrence,
 t.slot, t.owner, t.version, t.retry_count, t.max_retries, t.backoff, t.timeout, t.schedule, t.overrun,
-t.misfire_grace, t.on_lost, t.priority, t.idempotency_key, t.tags, t.created_at, t.updated_at,
+t.misfire_grace, t.on_lost, t.priority, t.idempotency_key, t.tags, t.concurrency_key,
+t.concurrency_limit, t.fairness_key, t.created_at, t.updated_at,
 t.started_at, t.finished_at, t.worker, t.result, t.error;
 
 -- part: asked

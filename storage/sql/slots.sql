@@ -46,23 +46,33 @@ where a.application_name = any($1::text[]) and a.usename = current_user
 
 -- name: due
 -- Pending tasks of each slot, after its cursor and before $4, at most $5 a slot. Of the queues $6
--- only those due after $7.
-select t.id, t.slot, t.next_run_at, t.version, t.priority, t.queue
+-- only those due after $7, and so of the concurrency keys $9 in the queues $8.
+select t.id, t.slot, t.next_run_at, t.version, t.priority, t.queue, t.concurrency_key, t.fairness_key
 from unnest($1::smallint[], $2::timestamptz[], $3::uuid[]) as c (slot, after_at, after_id)
 cross join lateral (
-    select id, slot, next_run_at, version, priority, queue from tasks
+    select id, slot, next_run_at, version, priority, queue, concurrency_key, fairness_key from tasks
     where slot = c.slot and status = 'pending' and not paused
       and (next_run_at, id) > (c.after_at, c.after_id) and next_run_at < $4
       and (queue <> all($6::text[]) or next_run_at > $7)
+      and (concurrency_key is null or next_run_at > $7
+           or (queue, concurrency_key) not in (select * from unnest($8::text[], $9::text[])))
     order by next_run_at, id limit $5
 ) t;
 
 -- name: due_best
--- What is due by $3 of one queue, in the order in which it should run.
-select id, slot, next_run_at, version, priority, queue from tasks
+-- What is due by $3 of one queue, in the order in which it should run, without the concurrency keys $5.
+select id, slot, next_run_at, version, priority, queue, concurrency_key, fairness_key from tasks
 where slot = any($1::smallint[]) and status = 'pending' and not paused
   and queue = $2 and next_run_at <= $3
+  and (concurrency_key is null or concurrency_key <> all($5::text[]))
 order by priority desc, next_run_at limit $4;
+
+-- name: due_of_key
+-- What is due by $4 of one concurrency key in one queue, in the order in which it should run.
+select id, slot, next_run_at, version, priority, queue, concurrency_key, fairness_key from tasks
+where concurrency_key = $3 and queue = $2 and status = 'pending' and not paused
+  and slot = any($1::smallint[]) and next_run_at <= $4
+order by priority desc, next_run_at limit $5;
 
 -- name: running_since
 -- Running tasks of these slots that were claimed before $2: the reaper's suspects. ($4, $5) is the

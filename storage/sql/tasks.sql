@@ -8,30 +8,34 @@ with asked as materialized (
         $1::uuid[], $2::text[], $3::text[], $4::jsonb[], $5::timestamptz[], $6::int[], $7::jsonb[],
         $8::float8[], $9::float8[], $10::text[], $11::smallint[], $12::text[], $13::bytea[],
         $14::jsonb[], $15::boolean[], $16::timestamptz[], $17::timestamptz[], $18::jsonb[],
-        $19::interval[], $20::text[], $21::timestamptz[], $22::text[]
+        $19::interval[], $20::text[], $21::timestamptz[], $22::text[], $23::text[], $24::int[],
+        $25::text[]
     ) as a (id, type, queue, payload, due, max_retries, backoff,
             timeout, misfire_grace, on_lost, priority, key, fingerprint,
             tags, own_id, created_at, occurrence, schedule,
-            interval, overrun, following, zone_data)
+            interval, overrun, following, zone_data, concurrency_key, concurrency_limit,
+            fairness_key)
 ), keyed as (
     insert into idempotency_keys as k (key, task_id, fingerprint, expires_at)
-    select key, id, fingerprint, $24::timestamptz from asked where key is not null order by key
+    select key, id, fingerprint, $27::timestamptz from asked where key is not null order by key
     on conflict (key) do update set
-        task_id = case when k.expires_at <= $23 then excluded.task_id else k.task_id end,
-        fingerprint = case when k.expires_at <= $23 then excluded.fingerprint else k.fingerprint end,
-        expires_at = case when k.expires_at <= $23 then excluded.expires_at else k.expires_at end
+        task_id = case when k.expires_at <= $26 then excluded.task_id else k.task_id end,
+        fingerprint = case when k.expires_at <= $26 then excluded.fingerprint else k.fingerprint end,
+        expires_at = case when k.expires_at <= $26 then excluded.expires_at else k.expires_at end
     returning key, task_id, fingerprint, expires_at
 ), judged as materialized (
     -- Other than what was asked for: the key is known. (An equal id alone may be a repeat.)
     select a.*, k.task_id as first_id, k.fingerprint as first_fingerprint,
-           coalesce(k.task_id <> a.id or k.expires_at <> $24, false) as known
+           coalesce(k.task_id <> a.id or k.expires_at <> $27, false) as known
     from asked a left join keyed k on k.key = a.key
 ), inserted as (
     insert into tasks (id, type, queue, payload, next_run_at, occurrence, max_retries, backoff,
                        timeout, misfire_grace, on_lost, priority, idempotency_key, tags,
+                       concurrency_key, concurrency_limit, fairness_key,
                        created_at, updated_at, schedule, interval, overrun, following, zone_data)
     select a.id, a.type, a.queue, a.payload, a.due, a.occurrence, a.max_retries, a.backoff,
            a.timeout, a.misfire_grace, a.on_lost, a.priority, a.key, a.tags,
+           a.concurrency_key, a.concurrency_limit, a.fairness_key,
            a.created_at, a.created_at, a.schedule, a.interval, a.overrun, a.following, a.zone_data
     from judged a
     where not a.known
@@ -73,13 +77,15 @@ select id, queue from finished_tasks where id = any($1::uuid[]);
 select * from (
     select id, type, queue, payload, status, paused, next_run_at, occurrence, slot, owner, version,
            retry_count, max_retries, backoff, timeout, schedule, overrun, misfire_grace, on_lost,
-           priority, idempotency_key, tags, created_at, updated_at, started_at,
+           priority, idempotency_key, tags, concurrency_key, concurrency_limit,
+           fairness_key, created_at, updated_at, started_at,
            null::timestamptz as finished_at, worker, null::jsonb as result, error
     from tasks where id = any($1::uuid[])
     union all
     select id, type, queue, payload, status, paused, null, occurrence, slot, owner, version,
            retry_count, max_retries, backoff, timeout, schedule, overrun, misfire_grace, on_lost,
-           priority, idempotency_key, tags, created_at, updated_at, started_at,
+           priority, idempotency_key, tags, concurrency_key, concurrency_limit,
+           fairness_key, created_at, updated_at, started_at,
            finished_at, worker, result, error
     from finished_tasks where id = any($1::uuid[])
 ) t;
@@ -91,11 +97,15 @@ with gone as (
 ), moved as (
     insert into finished_tasks (id, type, queue, payload, status, slot, owner, version, retry_count,
         max_retries, interval, created_at, updated_at, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, started_at, finished_at,
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
+        concurrency_key, concurrency_limit, fairness_key,
+        started_at, finished_at,
         worker, error)
     select id, type, queue, payload, 'cancelled', slot, owner, version + 1, retry_count,
         max_retries, interval, created_at, $2, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags, started_at, $2,
+        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
+        concurrency_key, concurrency_limit, fairness_key,
+        started_at, $2,
         worker, error
     from gone
     returning *
@@ -108,6 +118,7 @@ with gone as (
 select m.id, m.type, m.queue, m.payload, m.status, m.paused, null::timestamptz as next_run_at,
        m.occurrence, m.slot, m.owner, m.version, m.retry_count, m.max_retries, m.backoff, m.timeout,
        m.schedule, m.overrun, m.misfire_grace, m.on_lost, m.priority, m.idempotency_key, m.tags,
+       m.concurrency_key, m.concurrency_limit, m.fairness_key,
        m.created_at, m.updated_at, m.started_at, m.finished_at, m.worker, m.result, m.error,
        g.version as token
 from moved m cross join gone g;
@@ -143,6 +154,11 @@ with found as materialized (
         skip_until = case when $19 is null then t.skip_until end,
         skip_reason = case when $19 is null then t.skip_reason end,
         zone_data = case when $19 is null then t.zone_data else $23::text end,
+        concurrency_key = case when $29::boolean then $30 else t.concurrency_key end,
+        concurrency_limit = case when $29 and $30::text is null then null
+                                 when $29 then coalesce($31::int, t.concurrency_limit, 1)
+                                 else t.concurrency_limit end,
+        fairness_key = case when $32::boolean then $33::text else t.fairness_key end,
         version = t.version + case when t.status = 'pending' then 1 else 0 end, updated_at = $2
     from found f
     where t.id = f.id and ($3::bigint is null or f.version = $3)
@@ -166,7 +182,8 @@ with found as materialized (
 )
 select a.id, a.type, a.queue, a.payload, a.status, a.paused, a.next_run_at, a.occurrence, a.slot,
        a.owner, a.version, a.retry_count, a.max_retries, a.backoff, a.timeout, a.schedule, a.overrun,
-       a.misfire_grace, a.on_lost, a.priority, a.idempotency_key, a.tags, a.created_at, a.updated_at,
+       a.misfire_grace, a.on_lost, a.priority, a.idempotency_key, a.tags,
+       a.concurrency_key, a.concurrency_limit, a.fairness_key, a.created_at, a.updated_at,
        a.started_at, null::timestamptz as finished_at, a.worker, null::jsonb as result, a.error,
        a.was_changed, s.owner as slot_owner
 from answer a join slots s on s.slot = a.slot;
@@ -179,16 +196,21 @@ with gone as (
 ), back as (
     insert into tasks (id, type, queue, payload, next_run_at, version, max_retries, interval,
         created_at, updated_at, occurrence, backoff, timeout, schedule, overrun, misfire_grace,
-        on_lost, priority, idempotency_key, tags, error)
+        on_lost, priority, idempotency_key, tags,
+        concurrency_key, concurrency_limit, fairness_key,
+        error)
     select id, type, queue, payload, $2, version + 1, max_retries, interval,
         created_at, $2, occurrence, backoff, timeout, schedule, overrun, misfire_grace,
-        on_lost, priority, idempotency_key, tags, error
+        on_lost, priority, idempotency_key, tags,
+        concurrency_key, concurrency_limit, fairness_key,
+        error
     from gone
     returning *
 )
 select b.id, b.type, b.queue, b.payload, b.status, b.paused, b.next_run_at, b.occurrence, b.slot,
        b.owner, b.version, b.retry_count, b.max_retries, b.backoff, b.timeout, b.schedule, b.overrun,
-       b.misfire_grace, b.on_lost, b.priority, b.idempotency_key, b.tags, b.created_at, b.updated_at,
+       b.misfire_grace, b.on_lost, b.priority, b.idempotency_key, b.tags,
+       b.concurrency_key, b.concurrency_limit, b.fairness_key, b.created_at, b.updated_at,
        b.started_at, null::timestamptz as finished_at, b.worker, null::jsonb as result, b.error,
        true as was_changed, s.owner as slot_owner
 from back b join slots s on s.slot = b.slot;

@@ -17,7 +17,7 @@ assert START % MINUTE_US == 0
 
 
 def row(due_us: int, ticked_us: int = 0) -> DueRow:
-    return DueRow(UUID(int=1), 0, from_us(due_us), 0, 5, "q", ticked_us)
+    return DueRow(UUID(int=1), 0, from_us(due_us), 0, 5, "q", ticked_us=ticked_us)
 
 
 def attempt(task_type: str = "t", outcome: str = "completed", **more: Any) -> Measured:

@@ -35,7 +35,7 @@ async def test_one_unstorable_report_fails_its_own_task_only(
     reports[4] = (
         ended(bad, result=text) if outcome == "completed" else ended(bad, "failed", error=text)
     )
-    recorded, waiting, _ = await record(db, reports, NOW)
+    recorded, waiting, *_ = await record(db, reports, NOW)
     assert recorded == {(task.id, task.token) for task in some}
     assert waiting == []
     assert (await statuses(db, [task.id for task in some])).count("completed") == 8
@@ -53,14 +53,14 @@ async def test_a_batch_of_all_kinds(db: Database) -> None:
         ended(snoozed, "snoozed", delay_s=5.0), ended(stale, token=99), ended(done),
         ended(done, "failed"),
     ]  # fmt: skip
-    recorded, waiting, _ = await record(db, reports, NOW)
+    recorded, waiting, *_ = await record(db, reports, NOW)
     assert {task_id for task_id, _ in recorded} == {done.id, again.id, over.id, snoozed.id}
     assert {one.due.id for one in waiting} == {again.id, snoozed.id}
     assert {one.slot_owner for one in waiting} == {"node-a"}
     ids = [one.id for one in (done, again, over, snoozed, stale)]
     assert await statuses(db, ids) == ["completed", "pending", "failed", "pending", "running"]
     assert len(await query(db, "select from runs")) == 3
-    assert await record(db, reports, NOW) == (set(), [], [])
+    assert await record(db, reports, NOW) == (set(), [], [], [])
 
 
 async def test_c22_a_loss_that_was_seen_before_a_success_changes_nothing(db: Database) -> None:
@@ -68,10 +68,10 @@ async def test_c22_a_loss_that_was_seen_before_a_success_changes_nothing(db: Dat
     lost = ended(task, "lost")
     await record(db, [ended(task)], NOW)
     before = (await tasks.get(db, [task.id]))[task.id]
-    assert await record(db, [lost], NOW) == (set(), [], [])
+    assert await record(db, [lost], NOW) == (set(), [], [], [])
     assert (await tasks.get(db, [task.id]))[task.id] == before
     assert await outcomes(db, task.id) == ["completed"]
 
 
 async def test_nothing_to_record(db: Database) -> None:
-    assert await record(db, [], NOW) == (set(), [], [])
+    assert await record(db, [], NOW) == (set(), [], [], [])

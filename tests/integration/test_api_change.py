@@ -44,6 +44,12 @@ async def test_each_field_that_may_change(node: RunningNode) -> None:
         ({"tags": {}}, {"tags": {}}),
         ({"misfire_grace": 7}, {"misfire_grace": 7}),
         ({"misfire_grace": None}, {"misfire_grace": None}),
+        ({"concurrency_key": "k"}, {"concurrency_key": "k", "concurrency_limit": 1}),
+        ({"concurrency_key": "l", "concurrency_limit": 2},
+         {"concurrency_key": "l", "concurrency_limit": 2}),
+        ({"concurrency_key": None}, {"concurrency_key": None, "concurrency_limit": None}),
+        ({"fairness_key": "f"}, {"fairness_key": "f"}),
+        ({"fairness_key": None}, {"fairness_key": None}),
     ]  # fmt: skip
     before = (await node.call("GET", path)).body
     for change, expected in changes:

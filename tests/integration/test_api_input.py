@@ -83,6 +83,13 @@ BAD: list[tuple[bytes, int, list[str]]] = [
     (b'{"type":"a","timeout":0}', 422, ["timeout"]),
     (b'{"type":"a","timeout":1e9,"delay":-1}', 422, ["delay", "timeout"]),
     (b'{"type":"a","misfire_grace":-1}', 422, ["misfire_grace"]),
+    (b'{"type":"a","concurrency_key":""}', 422, ["concurrency_key"]),
+    (b'{"type":"a","concurrency_key":"%s"}' % (b"k" * 256), 422, ["concurrency_key"]),
+    (b'{"type":"a","concurrency_key":"\\u0000"}', 422, ["concurrency_key"]),
+    (b'{"type":"a","concurrency_key":"k","concurrency_limit":0}', 422, ["concurrency_limit"]),
+    (b'{"type":"a","concurrency_key":"k","concurrency_limit":10001}', 422, ["concurrency_limit"]),
+    (b'{"type":"a","concurrency_limit":2}', 422, ["concurrency_limit"]),
+    (b'{"type":"a","fairness_key":"\\ud800"}', 422, ["fairness_key"]),
     # C40: what PostgreSQL cannot hold
     (b'{"type":"a","payload":{"a":"x\\u0000y"}}', 422, ["payload.a"]),
     (b'{"type":"a","payload":[{"\\u0000":1}]}', 422, ["payload[0]"]),

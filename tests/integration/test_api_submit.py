@@ -32,6 +32,7 @@ async def test_the_answer_is_the_task_as_it_is_found_later(node: RunningNode) ->
         "run_at": "2040-01-01T01:00:00.123456+01:00", "max_retries": 7, "timeout": "PT5M",
         "misfire_grace": 60, "on_lost": "fail", "priority": 9, "tags": {"team": "a"},
         "backoff": {"kind": "linear", "delay": 3}, "idempotency_key": "k",
+        "concurrency_key": "customer 7", "concurrency_limit": 10_000, "fairness_key": "é",
     }  # fmt: skip
     answer = await node.call("POST", "/v1/tasks", body)
     assert answer.status == 201
@@ -60,7 +61,8 @@ async def test_defaults(node: RunningNode) -> None:
         "queue": "default", "payload": None, "paused": False, "owner": None, "version": 0,
         "retry_count": 0, "max_retries": 3, "timeout": 300, "schedule": None, "overrun": "skip",
         "misfire_grace": None, "on_lost": "retry", "priority": 5, "idempotency_key": None,
-        "tags": {}, "started_at": None, "finished_at": None, "worker": None, "result": None,
+        "tags": {}, "concurrency_key": None, "concurrency_limit": None, "fairness_key": None,
+        "started_at": None, "finished_at": None, "worker": None, "result": None,
         "error": None,
         "backoff": {
             "kind": "exponential", "delay": 5, "factor": 2, "max_delay": 3600, "jitter": 0.1,

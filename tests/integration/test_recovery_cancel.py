@@ -118,7 +118,7 @@ async def test_c29_cancelled_while_a_worker_has_it(
 ) -> None:
     client = connect(redis_url, name="test-control")
     try:
-        async with subscribed(client, keys.control(hand.name), 5.0) as next_message:
+        async with subscribed(client, keys.control(hand.name), answer_s=5.0) as next_message:
             task_id = (await node.client.submit("t")).id
             taken = await hand.take()
             assert await hand.may_begin(taken)

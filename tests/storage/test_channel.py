@@ -34,14 +34,15 @@ async def test_a_refused_subscription_fails_at_once() -> None:
     async with server_that_loads() as url:
         client = connect(url, name="test")
         with pytest.raises(RedisError, match="loaded"):
-            async with subscribed(client, "c", 30):
+            async with subscribed(client, "c", answer_s=30):
                 raise AssertionError("not subscribed")
         await client.aclose()
 
 
 async def test_messages_come_after_the_confirmation(redis_url: str) -> None:
     client = connect(redis_url, name="test")
-    async with subscribed(client, "c", 30) as next_message:
-        assert await call(client, "PUBLISH", "c", "m", timeout_s=30) == 1
-        assert await next_message(30) == b"m"
+    async with subscribed(client, "c", "d", answer_s=30) as next_message:
+        for channel in ("c", "d"):
+            assert await call(client, "PUBLISH", channel, "m", timeout_s=30) == 1
+            assert await next_message(30) == b"m"
     await client.aclose()

@@ -69,7 +69,7 @@ async def test_a_success_goes_on_to_the_next_occurrence_and_records_what_it_skip
 ) -> None:
     task = await running(db)
     now = NOW + 2.5 * HOUR
-    recorded, waiting, _ = await record(db, [ended(task, result="1")], now)
+    recorded, waiting, *_ = await record(db, [ended(task, result="1")], now)
     assert recorded == {(task.id, task.token)}
     ((due, owner),) = waiting
     assert (due.next_run_at, due.version, owner) == (NOW + 3 * HOUR, task.token, ME)
@@ -83,7 +83,7 @@ async def test_a_success_goes_on_to_the_next_occurrence_and_records_what_it_skip
     assert await runs_of(db, task.id) == [
         (NOW, "completed", 1, 1), (NOW + HOUR, "skipped", 1, 1), (NOW + 2 * HOUR, "skipped", 1, 1),
     ]  # fmt: skip
-    assert await record(db, [ended(task)], now) == (set(), [], [])  # a repeat is stale
+    assert await record(db, [ended(task)], now) == (set(), [], [], [])  # a repeat is stale
 
 
 async def test_c25_two_recorders_and_repeats_end_an_occurrence_once(db: Database) -> None:
@@ -99,7 +99,7 @@ async def test_c25_two_recorders_and_repeats_end_an_occurrence_once(db: Database
 
 async def test_a_retry_keeps_its_occurrence_and_the_last_failure_does_not(db: Database) -> None:
     task = await running(db)
-    ((due, _),) = (await record(db, [ended(task, "failed", delay_s=0.0)], NOW))[1]
+    ((due, _),) = (await record(db, [ended(task, "failed", delay_s=0.0)], NOW)).waiting
     row = await row_of(db, task.id)
     assert (row.occurrence, row.begun, row.following) == (NOW, True, None)
     # However late: what has begun is not skipped.

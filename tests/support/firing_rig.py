@@ -49,11 +49,13 @@ def due_row(
     priority: int = 5,
     queue: str = "q",
     version: int = 0,
+    key: str | None = None,
+    fair: str | None = None,
 ) -> DueRow:
     """A row due `due_s` after the start; rows of one number are the same task."""
     number = next(_numbers) if number is None else number
     slot = SLOTS[number % len(SLOTS)]
-    return DueRow(UUID(int=number), slot, at(due_s), version, priority, queue)
+    return DueRow(UUID(int=number), slot, at(due_s), version, priority, queue, key, fair)
 
 
 class Record:
@@ -68,6 +70,10 @@ class Record:
     def __iter__(self) -> Iterator[Any]:
         return iter(self._values.values())
 
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Names and values."""
+        return self._values.items()
+
 
 class FakeDatabase:
     """Tasks by id; the statements of the firing path, each to its end whatever becomes of the caller."""
@@ -81,6 +87,10 @@ class FakeDatabase:
         self.errors: deque[tuple[str, Exception, bool]] = deque()
         """(statement, error, whether it takes effect all the same) of the next such statements."""
         self.epoch = 1
+        self.limits: dict[str, int] = {}
+        """How many run at once with a concurrency key, if not one."""
+        self.most_running: Counter[str] = Counter()
+        """How many did, by key."""
         self.calls: Counter[str] = Counter()
         self.rows_read = 0
 
@@ -121,6 +131,36 @@ class FakeDatabase:
             Record({"owned": True, "id": None})
         ]
 
+    def _claim_in_turn(
+        self, text: str, ids: list[UUID], versions: list[int], owner: str, slots: list[int],
+        epochs: list[int], now: datetime, inline: int, keys: list[str],
+    ) -> list[Record]:  # fmt: skip
+        running = self.running_keys()
+        chosen, found = [], []
+        for task_id, version, key in zip(ids, versions, keys, strict=True):
+            if task_id in self._waiting and self.rows[task_id].version == version:
+                if running[key] >= self.limits.get(key, 1):
+                    blank = dict.fromkeys(self._task(task_id))
+                    full = {"owned": True, **blank, "id": task_id, "held": "full"}
+                    found.append(Record(full))
+                    continue
+                running[key] += 1
+                chosen.append((task_id, version))
+        some = [one[0] for one in chosen], [one[1] for one in chosen]
+        claimed = self._claim(*some, owner, slots, epochs)
+        self.most_running |= self.running_keys()
+        return found + [Record({**dict(one.items()), "held": None}) for one in claimed]
+
+    def running_keys(self) -> Counter[str]:
+        """How many run with each concurrency key."""
+        keys = (self.rows[task_id].concurrency_key for task_id in self.claimed)
+        return Counter(key for key in keys if key is not None)
+
+    def end(self, task_id: UUID) -> None:
+        """A task is over."""
+        del self.claimed[task_id]
+        del self.rows[task_id]
+
     def _claimed(self, ids: list[UUID], versions: list[int], owner: str, *_: Any) -> list[Record]:
         return [Record(self._task(i)) for i in ids if self.claimed.get(i) == owner]
 
@@ -137,8 +177,10 @@ class FakeDatabase:
 
     def _due(
         self, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime,
-        per_slot: int, without: list[str], without_until: datetime,
+        per_slot: int, without: list[str], without_until: datetime, of_queues: list[str],
+        without_keys: list[str],
     ) -> list[Record]:  # fmt: skip
+        left_out = set(zip(of_queues, without_keys, strict=True))
         cursors = dict(zip(slots, zip(ats, after, strict=True), strict=True))
         pages: dict[int, list[DueRow]] = {slot: [] for slot in slots}
         for row in self._pending():
@@ -147,6 +189,10 @@ class FakeDatabase:
                 and row.slot in cursors
                 and (row.next_run_at, row.id) > cursors[row.slot]
                 and (row.queue not in without or row.next_run_at > without_until)
+                and (
+                    (row.queue, row.concurrency_key) not in left_out
+                    or row.next_run_at > without_until
+                )
             ):
                 pages[row.slot].append(row)
         found = []
@@ -154,12 +200,27 @@ class FakeDatabase:
             found += sorted(page, key=lambda row: (row.next_run_at, row.id))[:per_slot]
         return self._read(found)
 
-    def _due_best(self, slots: list[int], queue: str, now: datetime, limit: int) -> list[Record]:
+    def _due_best(
+        self, slots: list[int], queue: str, now: datetime, limit: int, without_keys: list[str]
+    ) -> list[Record]:
         found = [
             row
             for row in self._pending()
             if row.slot in slots and row.queue == queue and row.next_run_at <= now
-        ]
+            and row.concurrency_key not in without_keys
+        ]  # fmt: skip
+        found.sort(key=lambda row: (-row.priority, row.next_run_at))
+        return self._read(found[:limit])
+
+    def _due_of_key(
+        self, slots: list[int], queue: str, key: str, now: datetime, limit: int
+    ) -> list[Record]:
+        found = [
+            row
+            for row in self._pending()
+            if row.slot in slots and row.queue == queue and row.next_run_at <= now
+            and row.concurrency_key == key
+        ]  # fmt: skip
         found.sort(key=lambda row: (-row.priority, row.next_run_at))
         return self._read(found[:limit])
 
@@ -201,6 +262,7 @@ class FakeStreams:
         self.errors: deque[Exception] = deque()
         self.endless = False  # True: workers take everything at once
         self.woken: list[tuple[str, bytes]] = []
+        self.freed: list[bytes] = []
 
     async def publish(
         self,
@@ -249,6 +311,11 @@ class FakeStreams:
         """As `Streams.wake`."""
         await self.travel()
         self.woken.append((node_id, message))
+
+    async def tell_freed(self, message: bytes) -> None:
+        """As `Streams.tell_freed`."""
+        await self.travel()
+        self.freed.append(message)
 
     def consume(self, queue: str, count: int) -> None:
         """A worker fetches so many."""

@@ -19,6 +19,7 @@ async def test_submit_sends_what_the_options_say(api: FakeApi, duly: Duly) -> No
         "submit", "email.send", '{"to": "a@example.org"}', "--in", "PT5M", "--queue", "mail",
         "--priority", 9, "--max-retries", 0, "--timeout", "2.5", "--misfire-grace", 60,
         "--on-lost", "fail", "--key", "k1", "--tag", "a=1", "--tag", "b=x=y", "--url", api.url,
+        "--concurrency-key", "c", "--concurrency-limit", 3, "--fairness-key", "f",
     )  # fmt: skip
     assert answer.code == 0
     method, path, body, _ = api.requests[0]
@@ -27,6 +28,7 @@ async def test_submit_sends_what_the_options_say(api: FakeApi, duly: Duly) -> No
         "type": "email.send", "payload": {"to": "a@example.org"}, "delay": "PT5M", "queue": "mail",
         "priority": 9, "max_retries": 0, "timeout": 2.5, "misfire_grace": 60.0, "on_lost": "fail",
         "idempotency_key": "k1", "tags": {"a": "1", "b": "x=y"},
+        "concurrency_key": "c", "concurrency_limit": 3, "fairness_key": "f",
     }  # fmt: skip
 
 

@@ -35,6 +35,9 @@ async def test_a_submission_sends_what_was_given_and_returns_the_task(
         misfire_grace=None,
         on_lost="fail",
         tags={"k": "v"},
+        concurrency_key="c",
+        concurrency_limit=3,
+        fairness_key="f",
         idempotency_key="key",
         id=task_id,
     )
@@ -54,6 +57,9 @@ async def test_a_submission_sends_what_was_given_and_returns_the_task(
         "misfire_grace": None,
         "on_lost": "fail",
         "tags": {"k": "v"},
+        "concurrency_key": "c",
+        "concurrency_limit": 3,
+        "fairness_key": "f",
         "idempotency_key": "key",
         "id": str(task_id),
     }

@@ -17,7 +17,10 @@ _ASKED = (
     "id", "version", "occurrence", "next_run_at", "following", "done_until", "skip_until",
     "skip_reason", "zone_data",
 )  # fmt: skip
-_MOVED = ("id", "version", "slot", "next_run_at", "priority", "queue", "paused")
+_MOVED = (
+    "id", "version", "slot", "next_run_at", "priority", "queue", "paused", "concurrency_key",
+    "fairness_key",
+)  # fmt: skip
 
 
 @statement

@@ -88,13 +88,15 @@ class _PubSub:
         self._server = server
         self._channel: Channel | None = None
 
-    async def subscribe(self, name: str) -> None:
+    async def subscribe(self, *names: str) -> None:
         """Listen from now on."""
         link = self._client._link
+        raw = [name.encode() for name in names]
         self._channel = await self._client.exchange(
-            f"subscribe {name}", lambda: self._server.subscribe(name.encode(), link)
+            f"subscribe {names[0]}", lambda: self._server.subscribe(raw, link)
         )
-        self._channel.deliver("subscribe", b"")
+        for _ in names:
+            self._channel.deliver("subscribe", b"")
 
     async def get_message(
         self, *, ignore_subscribe_messages: bool = False, timeout: float

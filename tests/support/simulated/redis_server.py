@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from simulated.faults import Faults, Trace
@@ -15,10 +15,10 @@ _WORLD = contextvars.Context()
 
 
 class Channel:
-    """One subscription."""
+    """One subscribed connection."""
 
-    def __init__(self, name: bytes, link: Link) -> None:
-        self.name = name
+    def __init__(self, names: Sequence[bytes], link: Link) -> None:
+        self.names = frozenset(names)
         self.link = link
         self.broken = False
         self.messages: deque[dict[str, Any]] = deque()
@@ -97,9 +97,9 @@ class RedisServer(Server):
 
     # Channels
 
-    def subscribe(self, name: bytes, link: Link) -> Channel:
+    def subscribe(self, names: Sequence[bytes], link: Link) -> Channel:
         """Hear what is published from now on."""
-        channel = Channel(name, link)
+        channel = Channel(names, link)
         self._channels.append(channel)
         return channel
 
@@ -109,7 +109,7 @@ class RedisServer(Server):
             self._channels.remove(channel)
 
     def _publish(self, name: bytes, data: bytes) -> int:
-        heard = [one for one in self._channels if one.name == name and not one.link.dead]
+        heard = [one for one in self._channels if name in one.names and not one.link.dead]
         for channel in heard:
             if not self.faults.chance(self.lossy_channels):
                 channel.deliver("message", data)

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from duly.storage.database import Database
 from simulated.store import Store
 
 _OWNERS = ("node-a", "node-b")
@@ -48,6 +49,11 @@ class Draws:
         every = self._rng.choice((None, 7, 9))
         return (f'{{"every": {every}}}', timedelta(seconds=every)) if every else (None, None)
 
+    def _keys(self) -> tuple[Any, ...]:
+        key = self._rng.choice((None, "a", "b"))
+        limit = None if key is None else self._rng.choice((None, 1, 2))
+        return key, limit, self._rng.choice((None, "f", "g"))
+
     def _skips(self, ids: list[UUID]) -> tuple[list[UUID], list[datetime], list[str]]:
         """Of some of these tasks."""
         some = [self._rng.choice(ids) for _ in range(self._rng.choice((0, 0, 1, 3)))]
@@ -71,7 +77,7 @@ class Draws:
                 rng.choice(("retry", "fail")), rng.randrange(10), key, key and b"f", "{}", own,
                 self.now - timedelta(seconds=rng.randrange(3)), self._time(),
                 *self._schedule(), rng.choice(("skip", "queue")), rng.choice((None, self._time())),
-                rng.choice((None, "2026a", "2026b")),
+                rng.choice((None, "2026a", "2026b")), *self._keys(),
             ))  # fmt: skip
         return (*map(list, zip(*asked, strict=True)), self.now, self._time(1, 20))
 
@@ -84,6 +90,14 @@ class Draws:
         inline = self._rng.choice((0, 1000))
         owner = self._rng.choice(_OWNERS)
         return ids, [self._version(i) for i in ids], owner, slots, epochs, self.now, inline
+
+    def _claim_in_turn(self) -> tuple[Any, ...]:
+        ids, *more = self._claim()
+        known = [self._store.tasks[task_id]["concurrency_key"] or "a" for task_id in ids]
+        return Database.sql("claim"), ids, *more, known
+
+    def _key_holders(self) -> tuple[Any, ...]:
+        return self._rng.choice(self._ids[-12:]), 10
 
     def _ids_and_tokens(self) -> tuple[list[UUID], list[int]]:
         ids = self._some_ids()
@@ -181,10 +195,16 @@ class Draws:
         after = [self._rng.choice(self._ids) for _ in slots]
         without: list[str] = self._rng.choice(([], ["q"]))
         limit = self._rng.randint(1, 3)
-        return slots, cursors, after, self._time(0), limit, without, self._time()
+        keys = self._rng.choice((([], []), (["q", "r"], ["a", "b"])))
+        return slots, cursors, after, self._time(0), limit, without, self._time(), *keys
 
     def _due_best(self) -> tuple[Any, ...]:
-        return self._some_slots(), self._rng.choice("qr"), self._time(), 100
+        keys: list[str] = self._rng.choice(([], ["a"]))
+        return self._some_slots(), self._rng.choice("qr"), self._time(), 100, keys
+
+    def _due_of_key(self) -> tuple[Any, ...]:
+        key, queue = self._rng.choice("ab"), self._rng.choice("qr")
+        return list(range(256)), queue, key, self._time(), 100
 
     def _running_since(self) -> tuple[Any, ...]:
         place = self._rng.choice(((None, None), (self._time(-20, 0), self._ids[0])))
@@ -225,7 +245,10 @@ class Draws:
         seen = (row["schedule"], row["done_until"]) if row and rng.random() < 0.8 else (None, None)
         recount = rng.choice((0, 0, 1, -1))
         to = rng.choice(((None,) * 5, times))
-        return *at, *to, skipped_at, skipped_why, *seen, recount
+        set_key, set_fairness = rng.random() < 0.3, rng.random() < 0.3
+        keys = rng.choice((None, "a", "b")), rng.choice((None, 3))
+        changed = set_key, *keys, set_fairness, rng.choice((None, "f"))
+        return *at, *to, skipped_at, skipped_why, *seen, recount, *changed
 
     def _queue_controls(self) -> tuple[Any, ...]:
         return ()
@@ -247,4 +270,4 @@ _NAMES = sorted(
     for name in vars(Draws)
     if name.startswith("_") and name.removeprefix("_") in Store.known()
 )
-_NAMES += ["submit", "claim", "claim", "complete", "settle", "patch"] * 3
+_NAMES += ["submit", "claim", "claim_in_turn", "complete", "settle", "patch"] * 3

@@ -1,5 +1,6 @@
 """What the statements of storage/sql/claims.sql, slots.sql and upkeep.sql do, on a `Store`."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,7 +11,9 @@ from simulated.store import Row, Store, statement
 _CLAIMED = (
     "id", "version", "type", "queue", "occurrence", "retry_count", "timeout", "on_lost", "payload",
 )  # fmt: skip
-_DUE = ("id", "slot", "next_run_at", "version", "priority", "queue")
+_DUE = (
+    "id", "slot", "next_run_at", "version", "priority", "queue", "concurrency_key", "fairness_key",
+)  # fmt: skip
 
 
 def pick(row: Row, names: Sequence[str]) -> Row:
@@ -64,6 +67,52 @@ def claim_rows(
             answer["payload"] = None
         found.append({"owned": owned, **answer})
     return found or [{"owned": owned, **dict.fromkeys(_CLAIMED)}]
+
+
+@statement
+def claim_in_turn(
+    store: Store, text: str, ids: list[UUID], versions: list[int], owner: str, slots: list[int],
+    epochs: list[int], now: datetime, inline_bytes: int, keys: list[str],
+) -> list[Row]:  # fmt: skip
+    running = holders(store)
+    chosen: list[tuple[UUID, int]] = []
+    found: list[Row] = []
+    for task_id, version, key in zip(ids, versions, keys, strict=True):
+        row = store.tasks.get(task_id)
+        if row is None or row["status"] != "pending" or row["paused"]:
+            continue
+        if row["version"] != version or row["concurrency_key"] != key:
+            continue
+        if running[key] >= (row["concurrency_limit"] or 1):
+            full = {"owned": True, "id": task_id, "version": version, "held": "full"}
+            found.append(dict.fromkeys(("owned", *_CLAIMED)) | full)
+        else:
+            running[key] += 1
+            chosen.append((task_id, version))
+    some = [one[0] for one in chosen], [one[1] for one in chosen]
+    rows = claim(store, *some, owner, slots, epochs, now, inline_bytes)
+    return found + [row | {"held": None} for row in rows]
+
+
+def holders(store: Store) -> Counter[str]:
+    """How many tasks run with each key."""
+    rows = store.tasks.values()
+    return Counter(
+        row["concurrency_key"]
+        for row in rows
+        if row["status"] == "running" and row["concurrency_key"] is not None
+    )
+
+
+@statement
+def key_holders(store: Store, task_id: UUID, limit: int) -> list[Row]:
+    key = store.tasks[task_id]["concurrency_key"] if task_id in store.tasks else None
+    found = [
+        row for row in store.tasks.values()
+        if row["status"] == "running" and key is not None and row["concurrency_key"] == key
+    ]  # fmt: skip
+    found.sort(key=lambda row: (row["claimed_at"], row["id"]))
+    return [{"id": row["id"]} for row in found[:limit]]
 
 
 @statement
@@ -140,7 +189,8 @@ def complete(
             if row["schedule"] is not None:
                 continue
             complete_row(store, row, token, by[at], began[at], ended[at], results[at], now)
-            gone.append(pick(row, ("id", "version", "type", "next_run_at")))
+            names = ("id", "version", "type", "next_run_at", "concurrency_key")
+            gone.append(pick(row, names))
     return gone
 
 
@@ -175,6 +225,11 @@ SETTLED = (
 )  # fmt: skip
 
 
+_WAITS_AGAIN = (
+    "id", "version", "slot", "next_run_at", "priority", "queue", "concurrency_key", "fairness_key",
+)  # fmt: skip
+
+
 @statement
 def settle(store: Store, *args: Any) -> list[Row]:
     *columns, skipped_ids, skipped_at, skipped_why, now = args
@@ -201,8 +256,7 @@ def settle_row(
             row, status=said["status"], updated_at=now, started_at=said["began"], finished_at=now,
             worker=said["by"], error=said["error"], result=said["result"],
         )  # fmt: skip
-        answer = dict.fromkeys(("id", *_DUE[3:4], "slot", "next_run_at", "priority", "queue"))
-        answer |= {"id": row["id"], "slot_owner": None}
+        answer = dict.fromkeys(_WAITS_AGAIN) | {"id": row["id"], "slot_owner": None}
     else:
         error = row["error"] if said["error"] is None else said["error"]
         retries = row["retry_count"] + int(said["counts"])
@@ -218,8 +272,8 @@ def settle_row(
             "zone_data": said["zone_data"] or row["zone_data"],
         }  # fmt: skip
         store.put(changed)
-        names = ("id", "version", "slot", "next_run_at", "priority", "queue")
-        answer = pick(changed, names) | {"slot_owner": store.slots[row["slot"]]["owner"]}
+        owner = store.slots[row["slot"]]["owner"]
+        answer = pick(changed, _WAITS_AGAIN) | {"slot_owner": owner}
     if said["outcome"] is not None:
         store.record(
             row, said["token"], said["attempt"], said["outcome"], occurrence=said["occurrence"],
@@ -227,7 +281,7 @@ def settle_row(
             recorded_at=now, error=said["error"], result=said["result"],
         )  # fmt: skip
     record_skipped(store, row, said["token"], skipped, now)
-    return answer
+    return answer | {"freed_key": row["concurrency_key"]}
 
 
 def record_skipped(
@@ -281,8 +335,10 @@ def end_sessions(store: Store, *_: Any) -> list[Row]:
 @statement
 def due(
     store: Store, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime,
-    limit: int, without: list[str], without_until: datetime,
+    limit: int, without: list[str], without_until: datetime, of_queues: list[str],
+    without_keys: list[str],
 ) -> list[Row]:  # fmt: skip
+    left_out = set(zip(of_queues, without_keys, strict=True))
     cursors = dict(zip(slots, zip(ats, after, strict=True), strict=True))
     pages: dict[int, list[Row]] = {slot: [] for slot in slots}
     for row in store.tasks.values():
@@ -291,7 +347,8 @@ def due(
             continue
         if not due_at < before or not (due_at, row["id"]) > cursors[row["slot"]]:
             continue
-        if row["queue"] not in without or due_at > without_until:
+        is_left_out = row["queue"] in without or (row["queue"], row["concurrency_key"]) in left_out
+        if not is_left_out or due_at > without_until:
             pages[row["slot"]].append(pick(row, _DUE))
     found = []
     for page in pages.values():
@@ -300,14 +357,25 @@ def due(
 
 
 @statement
-def due_best(store: Store, slots: list[int], queue: str, now: datetime, limit: int) -> list[Row]:
+def due_best(
+    store: Store, slots: list[int], queue: str, now: datetime, limit: int, without_keys: list[str]
+) -> list[Row]:
     found = [
         pick(row, _DUE)
         for row in store.tasks.values()
         if row["status"] == "pending" and not row["paused"] and row["slot"] in slots
         and row["queue"] == queue and row["next_run_at"] <= now
+        and row["concurrency_key"] not in without_keys
     ]  # fmt: skip
-    return sorted(found, key=lambda row: (row["priority"], row["next_run_at"]))[:limit]
+    return sorted(found, key=lambda row: (-row["priority"], row["next_run_at"]))[:limit]
+
+
+@statement
+def due_of_key(
+    store: Store, slots: list[int], queue: str, key: str, now: datetime, limit: int
+) -> list[Row]:
+    rows = due_best(store, slots, queue, now, len(store.tasks), [])
+    return [row for row in rows if row["concurrency_key"] == key][:limit]
 
 
 @statement

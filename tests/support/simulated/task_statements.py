@@ -10,8 +10,8 @@ from simulated.store import Row, Store, statement
 _TASK = (
     "id", "type", "queue", "payload", "status", "paused", "next_run_at", "occurrence", "slot",
     "owner", "version", "retry_count", "max_retries", "backoff", "timeout", "schedule", "overrun",
-    "misfire_grace", "on_lost", "priority", "idempotency_key", "tags", "created_at", "updated_at",
-    "started_at", "finished_at", "worker", "result", "error",
+    "misfire_grace", "on_lost", "priority", "idempotency_key", "tags", "concurrency_key",
+    "concurrency_limit", "fairness_key", "created_at", "updated_at", "started_at", "finished_at", "worker", "result", "error",
 )  # fmt: skip
 _FRESH: Row = {
     "status": "pending", "paused": False, "owner": None, "version": 0, "retry_count": 0,
@@ -23,7 +23,8 @@ _FRESH: Row = {
 _ASKED = (
     "id", "type", "queue", "payload", "due", "max_retries", "backoff", "timeout", "misfire_grace",
     "on_lost", "priority", "key", "fingerprint", "tags", "own_id", "created_at", "occurrence",
-    "schedule", "interval", "overrun", "following", "zone_data",
+    "schedule", "interval", "overrun", "following", "zone_data", "concurrency_key",
+    "concurrency_limit", "fairness_key",
 )  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def _new_row(store: Store, one: Row) -> Row:
     kept = (
         "id", "type", "queue", "payload", "max_retries", "backoff", "timeout", "misfire_grace",
         "on_lost", "priority", "tags", "created_at", "occurrence", "schedule", "interval", "overrun",
-        "following", "zone_data",
+        "following", "zone_data", "concurrency_key", "concurrency_limit", "fairness_key",
     )  # fmt: skip
     return {
         **_FRESH, **pick(one, kept), "slot": store.slot_of(one["id"]), "next_run_at": one["due"],
@@ -145,7 +146,8 @@ def patch(
     grace: Any, schedule: Any, interval: Any, overrun: Any, may_run: bool, at_version: Any,
     at_status: Any, next_one: Any, next_run_at: Any, following: Any, done_until: Any,
     zone_data: Any, skipped_at: list[Any], skipped_why: list[Any], seen_schedule: Any,
-    seen_done_until: Any, recount: int,
+    seen_done_until: Any, recount: int, set_key: bool, key: Any, limit: Any, set_fairness: bool,
+    fairness: Any,
 ) -> list[Row]:  # fmt: skip
     row = store.tasks.get(task_id)
     if row is None:
@@ -180,6 +182,12 @@ def patch(
     changed["runs_done"] = row["runs_done"] + recount
     if set_grace:
         changed["misfire_grace"] = grace
+    if set_key:
+        changed["concurrency_key"] = key
+        before = row["concurrency_limit"]
+        changed["concurrency_limit"] = None if key is None else limit or before or 1
+    if set_fairness:
+        changed["fairness_key"] = fairness
     version = row["version"] + (row["status"] == "pending")
     changed |= {"version": version, "updated_at": now}
     store.put(changed)

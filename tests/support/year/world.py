@@ -137,7 +137,9 @@ class Year:
         """A wake for another node; some get lost."""
         for node in self._alive():
             if node.name == owner and self._rng.random() < 0.98:
-                node.context.boxes.ticker.offer(Schedule(wakes.decode(message)))
+                said = wakes.decode(message)
+                assert isinstance(said, list)
+                node.context.boxes.ticker.offer(Schedule(said))
 
     # Attempts
 

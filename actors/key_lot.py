@@ -1,0 +1,107 @@
+"""The due rows of one queue with one concurrency key, of which only some may be claimed at a time.
+
+Only as many as its *allowance* stand in line with the other rows of the queue; the rest waits here, so that
+a key without room holds up nobody. The allowance doubles as long as all that is tried is claimed. If the
+answer is that the key has no room, nothing is tried until a place is free, or it is time to look again.
+"""
+
+from bisect import bisect_left, insort
+
+from duly.actors.lanes import Place
+
+KEPT = 1_000
+"""Rows that wait here at most; what is beyond stays in the store alone."""
+
+LOW = 250
+"""With no more rows than this, a saturated lot has room for the next from the store."""
+
+PROBE = 8
+"""Rows that are tried when there may be room again: more than one, since each has its own limit."""
+
+_ALLOWANCE_MAX = 50
+
+
+class KeyLot:
+    """Rows by priority and due time, whatever their fairness keys."""
+
+    def __init__(self) -> None:
+        self._rows: list[Place] = []  # the best last
+        self.out = 0
+        """Rows that stand in line, or are being claimed."""
+        self.blocked = False
+        """The key had no room when last tried."""
+        self.saturated = False
+        """Rows were turned away: the store holds due ones that this lot does not know."""
+        self._turned_away = False  # since `asked`
+        self._allowance = PROBE
+        self._freed_meanwhile = (
+            False  # since a row was let out: what is answered then may be outdated
+        )
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing would be lost with it."""
+        return not (self._rows or self.out or self.saturated)
+
+    @property
+    def hungry(self) -> bool:
+        """It can take in what was turned away."""
+        return self.saturated and len(self._rows) <= LOW
+
+    def add(self, place: Place) -> None:
+        """Let a row wait."""
+        insort(self._rows, place)
+
+    def discard(self, place: Place) -> bool:
+        """Take a row out; False if it does not wait here."""
+        at = bisect_left(self._rows, place)
+        if at == len(self._rows) or self._rows[at] != place:
+            return False
+        del self._rows[at]
+        return True
+
+    def turn_away(self) -> Place:
+        """Leave the worst row to the store."""
+        self.saturated = self._turned_away = True
+        return self._rows.pop(0)
+
+    def keep_slots(self, slots: frozenset[int]) -> list[Place]:
+        """Drop, and answer, the rows of other slots."""
+        gone = [place for place in self._rows if place[-1].slot not in slots]
+        self._rows = [place for place in self._rows if place[-1].slot in slots]
+        return gone
+
+    def let_out(self) -> list[Place]:
+        """The rows that may stand in line now, the best first."""
+        room = 0 if self.blocked else max(0, self._allowance - self.out)
+        rows = [self._rows.pop() for _ in range(min(room, len(self._rows)))]
+        self.out += len(rows)
+        return rows
+
+    def tried(self, claimed: int, held: int) -> None:
+        """What became of rows that were out: so many are claimed, so many found no room."""
+        self.out -= claimed + held
+        if held:
+            self.blocked = not self._freed_meanwhile
+            self._allowance = PROBE
+        elif claimed:
+            self._allowance = min(_ALLOWANCE_MAX, 2 * self._allowance)
+        if held or not self.out:
+            self._freed_meanwhile = False
+
+    def free(self) -> None:
+        """There may be room."""
+        self.blocked = False
+        self._freed_meanwhile = self.out > 0
+
+    def asked(self) -> None:
+        """The store's rows of this key are about to be read, the best first."""
+        self._turned_away = False
+
+    def refilled(self, complete: bool) -> None:
+        """They have been read and added; `complete`: all of them."""
+        if complete and not self._turned_away:
+            self.saturated = False
