@@ -5,43 +5,10 @@ from pathlib import Path
 
 from hand_worker import HandWorker
 from node_rig import RunningNode
-from prometheus_client.parser import text_string_to_metric_families as read_text
+from scraping import exposed, scrape
 from waiting import wait_for
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
-
-
-async def _scrape(node: RunningNode) -> dict[tuple[str, str], float]:
-    async with node.http.get("/metrics") as answer:
-        assert answer.status == 200
-        assert answer.content_type == "text/plain"
-        text = await answer.text()
-    return {
-        (sample.name, ",".join(sample.labels.values())): sample.value
-        for family in read_text(text)
-        for sample in family.samples
-    }
-
-
-_PARTS = re.compile(r"_(bucket|sum|count)$")
-
-
-async def exposed(node: RunningNode, redis_url: str) -> set[str]:
-    """The names of all metrics of a node that has had a task, those of histograms once."""
-    async with HandWorker(redis_url) as hand:
-        await hand.live()
-        await node.client.submit("t")
-        await hand.report(await hand.take(), started=1_790_000_000_000, finished=1_790_000_000_500)
-
-        async def recorded() -> bool:
-            seen = await _scrape(node)
-            return ("duly_attempts_total", "completed,t") in seen and "duly_tasks" in {
-                name for name, _ in seen
-            }
-
-        await node.client.submit("later", delay=3600)
-        await wait_for(recorded, 60, "the outcome shows")
-    return {_PARTS.sub("", name) for name, _ in await _scrape(node)}
 
 
 async def test_it_tells_what_works_and_what_was_done(node: RunningNode, redis_url: str) -> None:
@@ -51,10 +18,10 @@ async def test_it_tells_what_works_and_what_was_done(node: RunningNode, redis_ur
         await hand.report(await hand.take())
 
         async def recorded() -> bool:
-            return (await _scrape(node))["duly_recorded_total", ""] == 1
+            return (await scrape(node))["duly_recorded_total", ""] == 1
 
         await wait_for(recorded, 30, "the outcome shows")
-    seen = await _scrape(node)
+    seen = await scrape(node)
     assert {part: value for (name, part), value in seen.items() if name == "duly_up"} == {
         "postgres": 1, "redis": 1, "slots": 1, "queues": 1,
     }  # fmt: skip
@@ -84,10 +51,10 @@ async def test_histograms_say_what_was_measured(node: RunningNode, redis_url: st
         await hand.report(await hand.take(), started=1_790_000_000_000, finished=1_790_000_000_500)
 
         async def recorded() -> bool:
-            return (await _scrape(node)).get(("duly_attempts_total", "completed,t")) == 1
+            return (await scrape(node)).get(("duly_attempts_total", "completed,t")) == 1
 
         await wait_for(recorded, 30, "the outcome shows")
-    seen = await _scrape(node)
+    seen = await scrape(node)
     assert seen["duly_attempt_duration_seconds_bucket", "0.262144,t"] == 0
     assert seen["duly_attempt_duration_seconds_bucket", "1.048576,t"] == 1
     assert seen["duly_attempt_duration_seconds_bucket", "+Inf,t"] == 1
