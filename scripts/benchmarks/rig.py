@@ -21,6 +21,7 @@ from redis.asyncio import Redis
 
 from duly.nodes.embedded import EmbeddedServers
 from duly.nodes.embedded.ports import choose
+from duly.storage.migrate import migrate
 
 QUEUE = "bench"
 TASK_TYPE = "bench.noop"
@@ -93,8 +94,15 @@ class Rig:
 
 
 @asynccontextmanager
-async def running(database_url: str | None, redis_url: str | None) -> AsyncIterator[Rig]:
-    """A node on the servers of these URLs, or on embedded ones in a folder that is removed again."""
+async def running(
+    database_url: str | None,
+    redis_url: str | None,
+    prepare: Callable[[Any], Awaitable[None]] | None = None,
+) -> AsyncIterator[Rig]:
+    """A node on the servers of these URLs, or on embedded ones in a folder that is removed again.
+
+    `prepare` gets a connection to the migrated database before the node starts.
+    """
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(_temporary_folder())
         if database_url is None or redis_url is None:
@@ -110,6 +118,10 @@ async def running(database_url: str | None, redis_url: str | None) -> AsyncItera
             "DULY_PORT": str(port),
         }
         api = f"http://127.0.0.1:{port}"
+        if prepare is not None:
+            await migrate(database_url)
+            async with _connected(database_url) as database:
+                await prepare(database)
         process = await _spawn(["node", "--log-level", "warning"], environ)
         stack.push_async_callback(_stop, process)
         timeout = aiohttp.ClientTimeout(total=60)
@@ -118,8 +130,7 @@ async def running(database_url: str | None, redis_url: str | None) -> AsyncItera
             aiohttp.ClientSession(timeout=timeout, connector=connector)
         )
         await _until_ready(http, api, process)
-        database = await asyncpg.connect(database_url, server_settings={"jit": "off"})
-        stack.push_async_callback(database.close)
+        database = await stack.enter_async_context(_connected(database_url))
         redis = Redis.from_url(redis_url, protocol=2)
         stack.push_async_callback(redis.aclose)
         rig = Rig(api, http, database, redis, environ, psutil.Process(process.pid))
@@ -128,6 +139,15 @@ async def running(database_url: str | None, redis_url: str | None) -> AsyncItera
         finally:
             while rig.workers:
                 await _stop(rig.workers.pop())
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(url, server_settings={"jit": "off"})
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 @contextmanager
