@@ -34,6 +34,9 @@ class Standing(NamedTuple):
     queue_paused: bool | None
     queue_paused_by: str | None
     queue_paused_at: datetime | None
+    rate: float | None
+    """Of its queue, tasks a second."""
+    burst: int | None
 
 
 class Ahead(NamedTuple):

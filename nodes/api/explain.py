@@ -12,11 +12,12 @@ from aiohttp import web
 from duly.actors.context import Context
 from duly.actors.ownership import Known, Owner, owners
 from duly.nodes.api import answers, queries
-from duly.nodes.api.judging import Facts, Trouble, judge
+from duly.nodes.api.judging import Facts, RateNow, Trouble, judge
 from duly.nodes.api.problems import not_found
 from duly.nodes.api.reasons import AnyReason
 from duly.storage import explain
 from duly.storage.explain import Standing
+from duly.storage.queues import Control
 from duly.storage.redis import TROUBLE, is_of_one_queue
 from duly.storage.sight import QueueSight
 from duly.wheel.durations import from_us
@@ -42,6 +43,7 @@ class _Asked(NamedTuple):
     broken: str | None = None
     slot: Owner | None = None
     queue: QueueSight | None = None
+    rate: RateNow | None = None
 
 
 class ExplainHandlers:
@@ -87,6 +89,7 @@ class ExplainHandlers:
                 slots = await owners(context, [known])
                 asked = asked._replace(slot=None if slots is None else slots[task.slot])
                 asked = asked._replace(queue=await context.streams.sight.queue(task.queue, *token))
+                asked = asked._replace(rate=await self._rate(task))
         except TROUBLE as error:
             if is_of_one_queue(error):
                 return asked._replace(broken=str(error))
@@ -97,6 +100,12 @@ class ExplainHandlers:
         # It answers, but perhaps takes no writes.
         failing = context.vitals.redis.now.get(_PUBLISHING)
         return asked._replace(redis=failing and self._trouble(failing.detail, (_PUBLISHING,)))
+
+    async def _rate(self, task: Standing) -> RateNow | None:
+        limit = Control(task.queue, rate=task.rate, burst=task.burst).pace
+        if limit is None or task.status != "pending":
+            return None
+        return RateNow(limit, await self._context.streams.permits.next_s(task.queue, limit))
 
     def _trouble(self, detail: str, works: Collection[str] | None = None) -> Trouble:
         """Since any of these kinds of work has failed; if none has yet, since now."""

@@ -4,7 +4,7 @@ What holds a task now comes first. Of several that hold it, first what a person 
 then its time, then what keeps every task of its slot or queue, then what it waits for among others.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from duly.actors import line
@@ -13,6 +13,7 @@ from duly.nodes.api import reasons
 from duly.nodes.api.moments import moment, span
 from duly.nodes.api.reasons import AnyReason
 from duly.storage.explain import Ahead, Standing
+from duly.storage.permits import Rate
 from duly.storage.sight import QueueSight
 
 
@@ -23,11 +24,18 @@ class Trouble(NamedTuple):
     detail: str
 
 
+class RateNow(NamedTuple):
+    """A queue's rate, and how long until one more of its tasks may go."""
+
+    limit: Rate
+    wait_s: float
+
+
 class Facts(NamedTuple):
     """What is known at the time `at`.
 
     None: `redis`: it does what it should; `broken`: the queue's keys are right; `slot`: not known, or
-    not asked; `queue`: not known, or not asked; `ahead`: not due.
+    not asked; `queue`: not known, or not asked; `rate`: it has none, or as before; `ahead`: not due.
     """
 
     at: datetime
@@ -37,6 +45,7 @@ class Facts(NamedTuple):
     broken: str | None = None
     slot: Owner | None = None
     queue: QueueSight | None = None
+    rate: RateNow | None = None
     ahead: Ahead | None = None
 
 
@@ -68,7 +77,7 @@ def _pending(facts: Facts) -> list[AnyReason]:
         found.append(_not_due(facts, due))
     found += [*_redis(facts), *_slot(facts), *_queue_paused(facts), *_no_worker(facts)]
     if is_due:
-        found += _capacity(facts)
+        found += [*_rate(facts), *_capacity(facts)]
     return found or [_due_now(facts, due)]
 
 
@@ -168,6 +177,23 @@ def _no_worker(facts: Facts) -> list[AnyReason]:
 
 
 # What it waits for among others
+
+
+def _rate(facts: Facts) -> list[AnyReason]:
+    rate, ahead, queue = facts.rate, facts.ahead, facts.task.queue
+    if rate is None or ahead is None or not (rate.wait_s or ahead.tasks > rate.limit.burst):
+        return []
+    per_s, next_at = rate.limit.per_s, facts.at + timedelta(seconds=rate.wait_s)
+    message = (
+        f"Queue {queue} is held to {per_s:g} tasks a second: the next one may go at "
+        f"{moment(next_at, facts.at)}, and {_ahead(ahead)} before it."
+    )
+    return [
+        reasons.WaitingForRate(
+            message=message, queue=queue, rate=per_s, next_token_at=next_at, ahead=ahead.tasks,
+            ahead_exact=ahead.whole,
+        )
+    ]  # fmt: skip
 
 
 def _capacity(facts: Facts) -> list[AnyReason]:

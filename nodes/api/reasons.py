@@ -89,6 +89,16 @@ class WaitingForCapacity(Reason, tag="waiting_for_capacity"):
     ahead_exact: bool
 
 
+class WaitingForRate(Reason, tag="waiting_for_rate"):
+    """Its queue is held to `rate` tasks a second; `ahead` as above, of the same queue."""
+
+    queue: str
+    rate: float
+    next_token_at: datetime
+    ahead: int
+    ahead_exact: bool
+
+
 class DueNow(Reason, tag="due_now"):
     """Nothing holds it: its owner is about to fire it. `ahead` as above."""
 
@@ -125,5 +135,5 @@ class Claimed(Reason, tag="claimed"):
 
 AnyReason = (
     Finished | Paused | NotDue | BackOff | RedisUnreachable | QueueUnusable | SlotUnowned | QueuePaused
-    | NoWorker | WaitingForCapacity | DueNow | InStream | Running | Claimed
+    | NoWorker | WaitingForRate | WaitingForCapacity | DueNow | InStream | Running | Claimed
 )  # fmt: skip

@@ -94,6 +94,8 @@ class LiveNode(msgspec.Struct, frozen=True, kw_only=True):
     wheel_entries: int | None = None
     ready_entries: int | None = None
     lease_age_s: float | None = None
+    lag_p99_s: float | None = None
+    """From the due time to the publication, of the last five minutes."""
     clock_offset_s: float | None = None
     redis: bool | None = None
     """Whether all of its work with Redis succeeds."""

@@ -135,6 +135,7 @@ async def test_nodes_tell_how_they_are(node: RunningNode) -> None:
     assert (one["version"], one["ready_entries"]) == (version("duly"), 0)
     assert (one["redis"], one["postgres"]) == (True, True)
     assert 0 <= one["lease_age_s"] < 60
+    assert one["lag_p99_s"] is None  # nothing was fired
     assert abs(one["clock_offset_s"]) < 60
 
 

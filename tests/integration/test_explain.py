@@ -121,6 +121,23 @@ async def test_who_paused_its_queue(node: RunningNode, redis_url: str) -> None:
         assert parse_time(reason["since"]) == now
 
 
+async def test_its_queue_is_held_to_a_rate(node: RunningNode, redis_url: str) -> None:
+    async with HandWorker(redis_url) as worker:
+        await worker.live_and_join()
+        now = from_us(node.context.clock.now_us())
+        wanted, note = ControlChange(set_rate=True, rate=0.001), Note("anna", "admin", "queue")
+        await queues.control(node.context.db, "default", wanted, now, note)
+        await wait_for(
+            lambda: node.context.controls.of("default").rate, 30, "the node knows of the rate"
+        )
+        await node.running_task()
+        task = await node.client.submit("t")
+        (reason,) = await explained(node, task.id, "waiting_for_rate")
+        assert (reason["queue"], reason["rate"], reason["ahead"]) == ("default", 0.001, 0)
+        next_at = parse_time(reason["next_token_at"])
+        assert timedelta(minutes=10) < next_at - now < timedelta(minutes=25)
+
+
 async def test_a_slot_without_an_owner(node: RunningNode, redis_url: str) -> None:
     slot = 7
     async with HandWorker(redis_url) as worker:

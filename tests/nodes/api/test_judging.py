@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from duly.actors.ownership import Owner
-from duly.nodes.api.judging import Facts, Trouble, judge
+from duly.nodes.api.judging import Facts, RateNow, Trouble, judge
 from duly.storage.explain import Ahead, Standing
+from duly.storage.permits import Rate
 from duly.storage.sight import Liveness, QueueSight, Worker
 
 NOW = datetime(2026, 11, 30, 3, 0, tzinfo=UTC)
@@ -31,6 +32,7 @@ def pending(**changes: Any) -> Standing:
         slot=7, owner=None, version=0, retry_count=0, max_retries=3, begun=False, priority=5,
         claimed_at=None, started_at=None, worker=None, finished_at=None, slot_owner="node-a",
         free_since=None, queue_paused=None, queue_paused_by=None, queue_paused_at=None,
+        rate=None, burst=None,
     )  # fmt: skip
     return plain._replace(**changes)
 
@@ -45,6 +47,8 @@ def facts(task: Standing, **changes: Any) -> Facts:
     plain = Facts(NOW, task, 100, slot=OWNED, queue=FREE, ahead=NONE_AHEAD)
     return plain._replace(**changes)
 
+
+PACE = Rate(20.0, 3)
 
 PAUSED = {"paused": True, "paused_by": "anna", "paused_at": AGO}
 QUEUE_PAUSED = {"queue_paused": True, "queue_paused_by": "ben", "queue_paused_at": AGO}
@@ -76,6 +80,15 @@ CASES: list[tuple[Facts, list[str]]] = [
     (facts(pending(), queue=FULL._replace(backlog=99), ahead=Ahead(1, True)), ["waiting_for_capacity"]),
     (facts(pending(), queue=FULL._replace(backlog=75), ahead=Ahead(9000, True)), ["due_now"]),
     (facts(pending(), queue=FULL._replace(workers=[])), ["no_worker", "waiting_for_capacity"]),
+    (facts(pending(), rate=RateNow(PACE, 0.5)), ["waiting_for_rate"]),
+    (facts(pending(), rate=RateNow(PACE, 0)), ["due_now"]),
+    (facts(pending(), rate=RateNow(PACE, 0), ahead=Ahead(3, True)), ["due_now"]),
+    (facts(pending(), rate=RateNow(PACE, 0), ahead=Ahead(4, True)), ["waiting_for_rate"]),
+    (facts(pending(next_run_at=LATER), rate=RateNow(PACE, 0.5)), ["not_due"]),
+    (
+        facts(pending(), rate=RateNow(PACE, 0.5), queue=FULL),
+        ["waiting_for_rate", "waiting_for_capacity"],
+    ),
     (facts(pending(), **AWAY), ["redis_unreachable"]),
     (facts(pending(), redis=REDIS), ["redis_unreachable"]),  # it answers, and takes no writes
     (facts(pending(next_run_at=LATER), **AWAY), ["not_due", "redis_unreachable"]),
@@ -158,6 +171,13 @@ SAYINGS: list[tuple[Facts, str]] = [
         (
             "100 tasks of queue q wait for its 1 worker already, of at most 100; at least 51200 tasks go "
             "before it."
+        ),
+    ),
+    (
+        facts(pending(), rate=RateNow(PACE, 300.0), ahead=Ahead(2, True)),
+        (
+            "Queue q is held to 20 tasks a second: the next one may go at 2026-11-30 03:05:00 UTC (in "
+            "5 min), and 2 tasks go before it."
         ),
     ),
     (
