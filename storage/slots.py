@@ -30,7 +30,7 @@ class DueRow(NamedTuple):
     concurrency_key: str | None = None
     fairness_key: str | None = None
     ticked_us: int = 0
-    """When it was passed on as due, on the cluster's clock; 0 = not yet."""
+    """When it was passed on as due, on the cluster's clock; 0 = not yet. The last field: see `ticked`."""
 
 
 def ticked(rows: Iterable[DueRow], at_us: int) -> list[DueRow]:

@@ -67,11 +67,12 @@ async def test_what_was_done(node: RunningNode, redis_url: str) -> None:
         durations = window["durations"]["t"]
         assert durations["count"] == 3
         assert abs(durations["p50"] - 0.25) < 0.01
-    found = await stats_when(
-        node, lambda one: one["counts"]["by_status"]["completed"] == 3, "they are counted"
-    )
-    counts = found["counts"]
-    assert counts["exact"]
+
+    def counted(one: Any) -> bool:
+        # A busy machine may not have the time to count all slots at once.
+        return bool(one["counts"]["exact"] and one["counts"]["by_status"]["completed"] == 3)
+
+    counts = (await stats_when(node, counted, "they are counted"))["counts"]
     assert counts["by_status"] == {
         "pending": 1, "running": 0, "completed": 3, "failed": 1, "cancelled": 0,
     }  # fmt: skip
