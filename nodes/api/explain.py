@@ -76,8 +76,11 @@ class ExplainHandlers:
         due = task.next_run_at
         if task.status != "pending" or due is None or due > at:
             return facts
-        ahead = await explain.ahead(context.api_db, task.queue, task.priority, due, at)
-        return facts._replace(ahead=ahead)
+        db, holders = context.api_db, list[UUID]()
+        ahead = await explain.ahead(db, task.queue, task.priority, due, at)
+        if task.concurrency_key is not None and task.concurrency_limit is not None:
+            holders = await explain.holders(db, task.concurrency_key, task.concurrency_limit)
+        return facts._replace(ahead=ahead, holders=holders)
 
     async def _ask_redis(self, task_id: UUID, task: Standing) -> _Asked:
         context = self._context

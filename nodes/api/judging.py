@@ -4,8 +4,10 @@ What holds a task now comes first. Of several that hold it, first what a person 
 then its time, then what keeps every task of its slot or queue, then what it waits for among others.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
+from uuid import UUID
 
 from duly.actors import line
 from duly.actors.ownership import Owner
@@ -15,6 +17,8 @@ from duly.nodes.api.reasons import AnyReason
 from duly.storage.explain import Ahead, Standing
 from duly.storage.permits import Rate
 from duly.storage.sight import QueueSight
+
+_NAMED = 10  # of the tasks that hold a key
 
 
 class Trouble(NamedTuple):
@@ -36,6 +40,7 @@ class Facts(NamedTuple):
 
     None: `redis`: it does what it should; `broken`: the queue's keys are right; `slot`: not known, or
     not asked; `queue`: not known, or not asked; `rate`: it has none, or as before; `ahead`: not due.
+    `holders`: of its concurrency key, if it is due and has one; at most as many as may be.
     """
 
     at: datetime
@@ -47,6 +52,7 @@ class Facts(NamedTuple):
     queue: QueueSight | None = None
     rate: RateNow | None = None
     ahead: Ahead | None = None
+    holders: Sequence[UUID] = ()
 
 
 def judge(facts: Facts) -> list[AnyReason]:
@@ -77,7 +83,7 @@ def _pending(facts: Facts) -> list[AnyReason]:
         found.append(_not_due(facts, due))
     found += [*_redis(facts), *_slot(facts), *_queue_paused(facts), *_no_worker(facts)]
     if is_due:
-        found += [*_rate(facts), *_capacity(facts)]
+        found += [*_key(facts), *_rate(facts), *_capacity(facts)]
     return found or [_due_now(facts, due)]
 
 
@@ -177,6 +183,23 @@ def _no_worker(facts: Facts) -> list[AnyReason]:
 
 
 # What it waits for among others
+
+
+def _key(facts: Facts) -> list[AnyReason]:
+    key, limit, running = facts.task.concurrency_key, facts.task.concurrency_limit, facts.holders
+    if key is None or limit is None or len(running) < limit:
+        return []
+    named = list(running[:_NAMED])
+    more = ", …" if len(running) > _NAMED else ""
+    message = (
+        f"{_count(len(running), 'running task')} {'holds' if len(running) == 1 else 'hold'} its "
+        f"concurrency key {key}, and no more than {limit} may: {', '.join(map(str, named))}{more}."
+    )
+    return [
+        reasons.WaitingForKey(
+            message=message, key=key, limit=limit, running=len(running), holders=named
+        )
+    ]
 
 
 def _rate(facts: Facts) -> list[AnyReason]:

@@ -1,6 +1,7 @@
 """Why a task has not run: each reason with its facts, and the sentence for whoever asks."""
 
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
 
@@ -89,6 +90,18 @@ class WaitingForCapacity(Reason, tag="waiting_for_capacity"):
     ahead_exact: bool
 
 
+class WaitingForKey(Reason, tag="waiting_for_key"):
+    """As many tasks run with its concurrency key as `limit` allows.
+
+    `running`: so many at least; `holders`: the ids of the first of them.
+    """
+
+    key: str
+    limit: int
+    running: int
+    holders: list[UUID]
+
+
 class WaitingForRate(Reason, tag="waiting_for_rate"):
     """Its queue is held to `rate` tasks a second; `ahead` as above, of the same queue."""
 
@@ -135,5 +148,5 @@ class Claimed(Reason, tag="claimed"):
 
 AnyReason = (
     Finished | Paused | NotDue | BackOff | RedisUnreachable | QueueUnusable | SlotUnowned | QueuePaused
-    | NoWorker | WaitingForRate | WaitingForCapacity | DueNow | InStream | Running | Claimed
+    | NoWorker | WaitingForKey | WaitingForRate | WaitingForCapacity | DueNow | InStream | Running | Claimed
 )  # fmt: skip

@@ -138,6 +138,20 @@ async def test_its_queue_is_held_to_a_rate(node: RunningNode, redis_url: str) ->
         assert timedelta(minutes=10) < next_at - now < timedelta(minutes=25)
 
 
+async def test_its_concurrency_key_is_held(node: RunningNode, redis_url: str) -> None:
+    async with HandWorker(redis_url) as worker:
+        await worker.live_and_join()
+        key: dict[str, Any] = {"concurrency_key": "tenant", "concurrency_limit": 2}
+        running = {str((await node.running_task(**key)).id) for _ in range(2)}
+        task = await node.client.submit("t", **key)
+        (reason,) = await explained(node, task.id, "waiting_for_key")
+        assert (reason["key"], reason["limit"], reason["running"]) == ("tenant", 2, 2)
+        assert set(reason["holders"]) == running
+        for _ in running:
+            await worker.report(await worker.take())
+        await explained(node, task.id, "in_stream")
+
+
 async def test_a_slot_without_an_owner(node: RunningNode, redis_url: str) -> None:
     slot = 7
     async with HandWorker(redis_url) as worker:

@@ -2,12 +2,14 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
 
 from duly.actors.ownership import Owner
 from duly.nodes.api.judging import Facts, RateNow, Trouble, judge
+from duly.nodes.api.reasons import WaitingForKey
 from duly.storage.explain import Ahead, Standing
 from duly.storage.permits import Rate
 from duly.storage.sight import Liveness, QueueSight, Worker
@@ -32,7 +34,7 @@ def pending(**changes: Any) -> Standing:
         slot=7, owner=None, version=0, retry_count=0, max_retries=3, begun=False, priority=5,
         claimed_at=None, started_at=None, worker=None, finished_at=None, slot_owner="node-a",
         free_since=None, queue_paused=None, queue_paused_by=None, queue_paused_at=None,
-        rate=None, burst=None,
+        rate=None, burst=None, concurrency_key=None, concurrency_limit=None,
     )  # fmt: skip
     return plain._replace(**changes)
 
@@ -49,6 +51,8 @@ def facts(task: Standing, **changes: Any) -> Facts:
 
 
 PACE = Rate(20.0, 3)
+KEYED = {"concurrency_key": "k", "concurrency_limit": 2}
+HOLDERS = [UUID(int=n) for n in range(1, 13)]
 
 PAUSED = {"paused": True, "paused_by": "anna", "paused_at": AGO}
 QUEUE_PAUSED = {"queue_paused": True, "queue_paused_by": "ben", "queue_paused_at": AGO}
@@ -80,6 +84,10 @@ CASES: list[tuple[Facts, list[str]]] = [
     (facts(pending(), queue=FULL._replace(backlog=99), ahead=Ahead(1, True)), ["waiting_for_capacity"]),
     (facts(pending(), queue=FULL._replace(backlog=75), ahead=Ahead(9000, True)), ["due_now"]),
     (facts(pending(), queue=FULL._replace(workers=[])), ["no_worker", "waiting_for_capacity"]),
+    (facts(pending(**KEYED)), ["due_now"]),
+    (facts(pending(**KEYED), holders=HOLDERS[:1]), ["due_now"]),
+    (facts(pending(**KEYED), holders=HOLDERS[:2]), ["waiting_for_key"]),
+    (facts(pending(**KEYED, next_run_at=LATER), holders=HOLDERS[:2]), ["not_due"]),
     (facts(pending(), rate=RateNow(PACE, 0.5)), ["waiting_for_rate"]),
     (facts(pending(), rate=RateNow(PACE, 0)), ["due_now"]),
     (facts(pending(), rate=RateNow(PACE, 0), ahead=Ahead(3, True)), ["due_now"]),
@@ -174,6 +182,13 @@ SAYINGS: list[tuple[Facts, str]] = [
         ),
     ),
     (
+        facts(pending(**KEYED), holders=HOLDERS[:2]),
+        (
+            "2 running tasks hold its concurrency key k, and no more than 2 may: "
+            "00000000-0000-0000-0000-000000000001, 00000000-0000-0000-0000-000000000002."
+        ),
+    ),
+    (
         facts(pending(), rate=RateNow(PACE, 300.0), ahead=Ahead(2, True)),
         (
             "Queue q is held to 20 tasks a second: the next one may go at 2026-11-30 03:05:00 UTC (in "
@@ -241,6 +256,14 @@ def test_facts_stand_beside_the_words() -> None:
     said = the(facts(running(), queue=HELD))
     assert (said["worker"], said["silent_s"]) == ("w", 1.25)
     assert said["since"] == NOW - timedelta(minutes=1)
+
+
+def test_of_many_holders_ten_are_named() -> None:
+    keyed = pending(concurrency_key="k", concurrency_limit=12)
+    (reason,) = judge(facts(keyed, holders=HOLDERS))
+    assert isinstance(reason, WaitingForKey)
+    assert (reason.running, reason.holders) == (12, HOLDERS[:10])
+    assert reason.message.endswith("0a, ….")
 
 
 def test_many_workers_make_a_larger_window() -> None:
