@@ -87,6 +87,8 @@ class Vitals:
     lost: int = 0
     timed_out: int = 0
     republished: int = 0
+    open_alerts: dict[str, int] = field(default_factory=dict)
+    """How many are open in the store, by kind; as of the watcher's last round."""
 
     @property
     def owned_slots(self) -> int:

@@ -12,7 +12,7 @@ from duly.actors.outcomes import is_token
 from duly.actors.patience import Patience
 from duly.actors.rezoning import rezone
 from duly.actors.runtime import Actor, Mailbox
-from duly.storage import slots, upkeep
+from duly.storage import alerts, slots, upkeep
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE, is_of_one_queue
 from duly.wheel.durations import from_us
@@ -64,6 +64,9 @@ class Upkeep(Actor[NoReturn]):
         while await upkeep.expire_keys(self._context.db, now) and not self.stopping.is_set():
             pass
         retention = timedelta(seconds=self._context.options.retention_s)
+        while await alerts.forget(self._context.db, now - retention):
+            if self.stopping.is_set():
+                return
         dropped = await upkeep.drop_partitions(self._context.db, now - retention)
         if dropped:
             log.info("dropped %d day partitions", dropped)

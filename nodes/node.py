@@ -22,8 +22,10 @@ from duly.actors.runtime import Child, Supervisor
 from duly.actors.submitter import Submitter
 from duly.actors.ticker import Ticker
 from duly.actors.upkeep import Upkeep
+from duly.actors.watcher import Watcher
 from duly.nodes.server import Announce, ApiServer
 from duly.nodes.settings import Settings
+from duly.nodes.webhook import Webhook
 from duly.storage.database import Database
 from duly.storage.leases import LeaseServers
 from duly.storage.members import Members
@@ -49,6 +51,8 @@ def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor
         Child("statistics", lambda: StatisticsActor(context)),
         Child("upkeep", lambda: Upkeep(context)),
         Child("controls", lambda: ControlReader(context)),
+        Child("watcher", lambda: Watcher(context)),
+        Child("webhook", lambda: Webhook(context, settings.alert_webhook_url)),
         Child("ticker", lambda: Ticker(context), boxes.ticker),
         Child("dispatcher", lambda: Dispatcher(context), boxes.dispatcher),
         Child("prefetcher", lambda: Prefetcher(context), boxes.prefetcher),

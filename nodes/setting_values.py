@@ -107,6 +107,14 @@ def read_expiry(text: str) -> datetime:
         ) from None
 
 
+def read_webhook_url(value: object) -> str:
+    """A URL that is asked by HTTP."""
+    url = _url(value, "http", "https")
+    if not _can_be_split(url) or not urlsplit(url).hostname:
+        raise ValueError("a URL with a host, such as https://hooks.example.org/duly")
+    return url
+
+
 def read_host(value: object) -> str:
     """An address or a name to bind to."""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.:%-]{1,255}", value):
@@ -128,6 +136,9 @@ def read_node_name(value: object) -> str:
     return value
 
 
+# An error may show these, without the password; the path of another may be a secret.
+_SHOWN_URLS: Final = frozenset({"database_url", "redis_url", "lease_redis_urls"})
+
 READERS: Final[dict[str, Callable[[object], object]]] = {
     "database_url": read_database_url,
     "redis_url": read_redis_url,
@@ -137,6 +148,7 @@ READERS: Final[dict[str, Callable[[object], object]]] = {
     "tls_cert": read_path,
     "tls_key": read_path,
     "node_name": read_node_name,
+    "alert_webhook_url": read_webhook_url,
 }
 
 
@@ -154,6 +166,12 @@ def redact_url(url: str) -> str:
     return re.sub(r"(password=)[^&\s]*", r"\1***", url, flags=re.IGNORECASE)
 
 
+def redact_webhook(url: str) -> str:
+    """Where it goes alone: the path of such a URL is often all that protects it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname}/***"
+
+
 def redact_token(token: Token) -> str:
     """The token without its hash."""
     until = f":{token.expires_at.isoformat()}" if token.expires_at else ""
@@ -162,7 +180,7 @@ def redact_token(token: Token) -> str:
 
 def shown(name: str, value: object) -> object:
     """What an error may show of a setting's wrong value."""
-    if name.endswith(("_url", "_urls")) and isinstance(value, str):
+    if name in _SHOWN_URLS and isinstance(value, str):
         return redact_url(value)
     return "***" if name.endswith(("_url", "_urls")) or name == "tokens" else value
 

@@ -23,6 +23,7 @@ from duly.nodes.setting_values import (
     is_loopback,
     redact_token,
     redact_url,
+    redact_webhook,
     shown,
 )
 
@@ -76,6 +77,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Most connections to the API at a time, 1 to a million; a thousand open files are usual."""
     request_timeout_s: Annotated[float, Meta(ge=1, le=600)] = 60.0
     """Longest that a request may take to arrive whole, seconds, 1 to 600."""
+    alert_webhook_url: str | None = None
+    """URL (http or https) that is told of alerts: watched schedules that are silent, or gave up."""
     node_name: str = msgspec.field(default_factory=socket.gethostname)
     """What people call this node: 1 to 100 of `A-Z a-z 0-9 _ . : -`; default the host's name."""
     lease_ttl_s: Annotated[float, Meta(ge=1, le=60)] = 4.0
@@ -121,6 +124,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "database_url": self.database_url and redact_url(self.database_url),
             "redis_url": self.redis_url and redact_url(self.redis_url),
             "lease_redis_urls": [redact_url(url) for url in self.lease_redis_urls],
+            "alert_webhook_url": self.alert_webhook_url and redact_webhook(self.alert_webhook_url),
             "tokens": [redact_token(token) for token in self.tokens],
         }
 

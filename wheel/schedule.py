@@ -1,7 +1,8 @@
 """Periodic schedules: what a user writes, what is stored, and which occurrences follow from it.
 
 `{"every": 3600}` or `{"cron": "0 3 * * *", "timezone": "Europe/Berlin"}`, both with `start_at`,
-`end_at`, `max_runs` and `jitter`, cron with `dst` too. An occurrence is known by its nominal time.
+`end_at`, `max_runs` and `jitter`, cron with `dst` too, and what is watched of it: `expect_within` and
+`pause_after`. An occurrence is known by its nominal time.
 It depends on the schedule and on when the task was made, never on when a run took place, so every
 node computes the same ones. Arithmetic is in whole microseconds.
 
@@ -33,7 +34,19 @@ JITTER_MAX_S = 86_400
 RUNS_MAX = 1_000_000_000
 """Largest `max_runs`."""
 
-_KEYS = ("every", "cron", "timezone", "start_at", "end_at", "max_runs", "jitter", "dst")
+EXPECT_MAX_S = 10 * 366 * 86_400
+"""Longest `expect_within`: ten years. The shortest is a second."""
+
+FAILURES_MAX = 1_000_000
+"""Largest `pause_after`."""
+
+WATCHED = frozenset({"expect_within", "pause_after"})
+"""The fields that say nothing of when it fires."""
+
+_KEYS = (
+    "every", "cron", "timezone", "start_at", "end_at", "max_runs", "jitter", "dst", "expect_within",
+    "pause_after",
+)  # fmt: skip
 _GAPS: tuple[Gap, ...] = ("shift", "skip")
 _FOLDS: tuple[Fold, ...] = ("first", "second", "both")
 _CACHED = 8192
@@ -62,6 +75,10 @@ class Schedule(NamedTuple):
     jitter_us: int
     gap: Gap | None
     fold: Fold | None
+    expect_us: int | None
+    """Longest silence between occurrences that completed; None: any."""
+    pause_after: int | None
+    """Failed occurrences in a row after which the task is paused; None: never."""
 
     def text(self) -> str:
         """Canonical JSON: defaults left out but for `timezone`, times in UTC, durations in seconds."""
@@ -75,6 +92,8 @@ class Schedule(NamedTuple):
             "max_runs": self.max_runs,
             "jitter": self.jitter_us / _SECOND_US or None,
             "dst": {name: value for name, value in dst.items() if value} or None,
+            "expect_within": self.expect_us and self.expect_us / _SECOND_US,
+            "pause_after": self.pause_after,
         }
         given = {name: value for name, value in fields.items() if value is not None}
         return msgspec.json.encode(given).decode()
@@ -240,8 +259,9 @@ def _checked(body: object) -> Schedule:
         raise ScheduleError("jitter", "must not be longer than `every`")
     cron, timezone, gap, fold = _cron(given)
     return Schedule(
-        every_us, cron, timezone, start_at, end_at, _max_runs(given), jitter_us, gap, fold
-    )
+        every_us, cron, timezone, start_at, end_at, _whole(given, "max_runs", RUNS_MAX), jitter_us,
+        gap, fold, _expect_us(given), _whole(given, "pause_after", FAILURES_MAX),
+    )  # fmt: skip
 
 
 def _cron(given: dict[str, Any]) -> tuple[str | None, str | None, Gap | None, Fold | None]:
@@ -300,10 +320,19 @@ def _time(given: dict[str, Any], name: str) -> datetime | None:
         raise ScheduleError(name, str(error)) from None
 
 
-def _max_runs(given: dict[str, Any]) -> int | None:
-    value = given.get("max_runs")
+def _expect_us(given: dict[str, Any]) -> int | None:
+    if "expect_within" not in given:
+        return None
+    expect_us = _duration_us(given, "expect_within")
+    if not _SECOND_US <= expect_us <= EXPECT_MAX_S * _SECOND_US:
+        raise ScheduleError("expect_within", f"must be from 1 to {EXPECT_MAX_S:,} s")
+    return expect_us
+
+
+def _whole(given: dict[str, Any], name: str, most: int) -> int | None:
+    value = given.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= RUNS_MAX:
-        raise ScheduleError("max_runs", f"must be a whole number from 1 to {RUNS_MAX}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise ScheduleError(name, f"must be a whole number from 1 to {most}")
     return value

@@ -46,6 +46,7 @@ ROUTES: Final[Mapping[tuple[str, str], Role | None]] = {
     ("GET", "/v1/nodes"): "read",
     ("GET", "/v1/workers"): "read",
     ("GET", "/v1/slots"): "read",
+    ("GET", "/v1/alerts"): "read",
     ("GET", "/v1/schedules/preview"): "read",
     ("GET", "/v1/stats"): "read",
     ("GET", "/v1/stats/series"): "read",

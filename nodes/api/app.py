@@ -10,6 +10,7 @@ from duly.actors.context import Context
 from duly.actors.runtime import ActorCrashedError, MailboxClosedError
 from duly.nodes.api.access import Access, check_routes
 from duly.nodes.api.admin import AdminHandlers
+from duly.nodes.api.alerts import AlertHandlers
 from duly.nodes.api.audits import AuditHandlers
 from duly.nodes.api.cluster import ClusterHandlers
 from duly.nodes.api.explain import ExplainHandlers
@@ -58,6 +59,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         WorkerHandlers(context),
         AuditHandlers(context),
         LoadHandlers(context),
+        AlertHandlers(context),
         NodeHandlers(context),
         SessionHandlers(context, access),
         ClusterHandlers(context),

@@ -83,6 +83,12 @@ class _Node(Collector):
         for name, box in vars(self._context.boxes).items():
             depth.add_metric([name], box.depth)
         yield depth
+        alerts = GaugeMetricFamily(
+            "duly_open_alerts", "Watched schedules that are silent or gave up", labels=["kind"]
+        )
+        for kind in ("silent", "auto_paused"):
+            alerts.add_metric([kind], vitals.open_alerts.get(kind, 0))
+        yield alerts
 
     def _counters(self) -> Iterator[Metric]:
         vitals = self._context.vitals

@@ -24,7 +24,7 @@ from duly.wheel.preview import COUNT_MAX
 _TYPES = (
     wire.TaskSubmission, wire.BatchAnswer, wire.TaskPatch, wire.TaskView, wire.TaskPage,
     wire.RunPage, wire.StartBody, wire.ReportBody, wire.ReportBatch, wire.ReportAnswer,
-    wire.AuditPage, Readiness, FieldError, SchedulePreview, NodeList,
+    wire.AlertPage, wire.AuditPage, Readiness, FieldError, SchedulePreview, NodeList,
     SessionView, SignIn,
     WorkerList, SlotList, Explanation,
     Stats, Series, DueLoad,
@@ -144,6 +144,10 @@ def _paths() -> dict[str, Any]:
                                         (422,))},
         "/v1/stats/series": {"get": _operation("The last hour by minute", {200: _ref("Series")},
                                                (422,), parameters=[_parameter("minutes")])},
+        "/v1/alerts": {
+            "get": _operation("What went silent or was paused after failures, newest first",
+                              {200: _ref("AlertPage")}, (422,),
+                              parameters=[_parameter("open"), _parameter("task_id"), *page])},
         "/v1/nodes": {"get": _operation("The live nodes", {200: _ref("NodeList")}, (422,))},
         "/v1/session": {
             "get": _operation("Who is asking", {200: _ref("SessionView")}, ()),

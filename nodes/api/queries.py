@@ -85,29 +85,15 @@ def task_filter(request: web.Request) -> Filter:
             raise invalid(FieldError("tag", "must be name:value"))
         tag = msgspec.json.encode({name: value}).decode()
     return Filter(
-        id=_uuid(request, "id"), status=status, type=query.get("type"), queue=query.get("queue"), tag=tag,
+        id=uuid(request, "id"), status=status, type=query.get("type"), queue=query.get("queue"), tag=tag,
         due_before=instant(request, "due_before"), due_after=instant(request, "due_after"),
-        periodic=_boolean(request, "periodic"), paused=_boolean(request, "paused"),
+        periodic=flag(request, "periodic"), paused=flag(request, "paused"),
     )  # fmt: skip
 
 
 def _check_text(name: str, text: str) -> None:
     if "\0" in text or (not text.isascii() and json_guard.has_surrogate(text)):
         raise invalid(FieldError(name, "holds a character that PostgreSQL cannot store"))
-
-
-def _uuid(request: web.Request, name: str) -> UUID | None:
-    text = request.query.get(name)
-    if text is not None and not _UUID.fullmatch(text):
-        raise invalid(FieldError(name, "is not a UUID"))
-    return None if text is None else UUID(text)
-
-
-def _boolean(request: web.Request, name: str) -> bool | None:
-    text = request.query.get(name)
-    if text not in (None, "true", "false"):
-        raise invalid(FieldError(name, "must be true or false"))
-    return None if text is None else text == "true"
 
 
 def instant(request: web.Request, name: str) -> datetime | None:
@@ -147,9 +133,35 @@ def audit_filter(request: web.Request) -> audit.Filter:
     for name in ("who", "action"):
         _check_text(name, query.get(name, ""))
     return audit.Filter(
-        query.get("who"), query.get("action"), _uuid(request, "task_id"),
+        query.get("who"), query.get("action"), uuid(request, "task_id"),
         instant(request, "before"), instant(request, "since"),
     )  # fmt: skip
+
+
+def flag(request: web.Request, name: str) -> bool | None:
+    """A parameter that is `true` or `false`; None if it is not given."""
+    text = request.query.get(name)
+    if text not in (None, "true", "false"):
+        raise invalid(FieldError(name, "must be true or false"))
+    return None if text is None else text == "true"
+
+
+def uuid(request: web.Request, name: str) -> UUID | None:
+    """A parameter that is a UUID; None if it is not given."""
+    text = request.query.get(name)
+    if text is not None and not _UUID.fullmatch(text):
+        raise invalid(FieldError(name, "is not a UUID"))
+    return None if text is None else UUID(text)
+
+
+def alert_cursor(request: web.Request) -> int | None:
+    """The id after which a list of alerts goes on."""
+    parts = _cursor(request, 1)
+    if parts is None:
+        return None
+    if not re.fullmatch("[0-9]{1,18}", parts[0], re.ASCII):
+        raise _bad_cursor()
+    return int(parts[0])
 
 
 def audit_cursor(request: web.Request) -> tuple[datetime, int] | None:

@@ -23,7 +23,7 @@ from duly.storage.tasks import Change, Changed, Decided, Waiting
 from duly.wheel import occurrences
 from duly.wheel.durations import from_us
 from duly.wheel.occurrences import Step
-from duly.wheel.schedule import ScheduleError, load
+from duly.wheel.schedule import WATCHED, ScheduleError, load
 
 _TRIES = 200  # a replacement skips 1,000 occurrences with each
 
@@ -169,8 +169,12 @@ def _recount(row: CourseRow, step: Step, schedule: str | None) -> int:
 
 
 def _same(one: str, other: str) -> bool:
-    same: bool = msgspec.json.decode(one) == msgspec.json.decode(other)
-    return same
+    """Whether two schedules fire at the same times; what is watched of them may differ."""
+    first, second = (
+        {name: value for name, value in msgspec.json.decode(text).items() if name not in WATCHED}
+        for text in (one, other)
+    )
+    return first == second
 
 
 def _is_allowed(row: CourseRow, wanted: Change) -> bool:

@@ -5,7 +5,8 @@ from datetime import datetime
 import msgspec
 from msgspec import UNSET, Raw
 
-from duly.nodes.api.wire import NULL, AuditEntry, RunView, TaskView
+from duly.nodes.api.wire import NULL, AlertView, AuditEntry, RunView, TaskView
+from duly.storage.alerts import Alert
 from duly.storage.audit import Noted
 from duly.storage.submitting import NewTask
 from duly.storage.tasks import RunRow, TaskRow
@@ -87,6 +88,11 @@ def run(row: RunRow, *, payloads: bool = True) -> RunView:
 def noted(row: Noted) -> AuditEntry:
     """A change in the audit log."""
     return AuditEntry(row.at, row.who, row.role, row.action, row.task_id, _raw(row.details))
+
+
+def alert(row: Alert) -> AlertView:
+    """An alert over a watched schedule."""
+    return AlertView(*row[:-1], _raw(row.details))
 
 
 def _raw(text: str | None) -> Raw:

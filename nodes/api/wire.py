@@ -44,6 +44,8 @@ Schedule = Annotated[
             "end_at": _TIME,
             "max_runs": {"type": "integer", "minimum": 1},
             "jitter": _DURATION,
+            "expect_within": _DURATION,
+            "pause_after": {"type": "integer", "minimum": 1},
             "dst": {
                 "type": "object",
                 "properties": {
@@ -205,6 +207,28 @@ class AuditPage(msgspec.Struct):
     """A page of changes, newest first."""
 
     items: list[AuditEntry]
+    next_cursor: str | None
+
+
+class AlertView(msgspec.Struct):
+    """A watched schedule that is silent for too long, or was paused after too many failures."""
+
+    id: int
+    kind: Literal["silent", "auto_paused"]
+    task_id: UUID
+    type: str
+    queue: str
+    since: datetime
+    """Of a silent one, when it last completed (or began to be watched)."""
+    raised_at: datetime
+    cleared_at: datetime | None
+    details: Raw
+
+
+class AlertPage(msgspec.Struct):
+    """A page of alerts, newest first."""
+
+    items: list[AlertView]
     next_cursor: str | None
 
 

@@ -1,4 +1,4 @@
-"""duly submit, get, list, cancel, retry, pause, resume, run-now, runs: the API from the command line."""
+"""duly submit, get, list, cancel, retry, pause, resume, run-now, runs, alerts: the API from the command line."""
 
 import argparse
 import os
@@ -12,7 +12,7 @@ import msgspec
 from duly.nodes import exact_json
 from duly.nodes.cli import values
 from duly.nodes.cli.errors import fail
-from duly.nodes.client import ApiError, DulyError, Run, SyncClient, Task
+from duly.nodes.client import Alert, ApiError, DulyError, Run, SyncClient, Task
 
 _json: exact_json.ExactDecoder[Any] = exact_json.ExactDecoder()
 _ERROR_CHARS = 200
@@ -49,6 +49,12 @@ def add_to(commands: Any) -> None:
     listing.add_argument("--limit", type=values.count, default=20, metavar="N",
                          help="most tasks shown (default: %(default)s)")  # fmt: skip
     listing.set_defaults(run=guarded(_list))
+
+    watched = commands.add_parser(
+        "alerts", help="list watched schedules that are silent or were paused", parents=[api]
+    )
+    watched.add_argument("--all", action="store_true", help="also those that are over")
+    watched.set_defaults(run=guarded(_alerts))
 
     for name, act, text in (
         ("get", _get, "show a task"),
@@ -229,6 +235,16 @@ def _runs(client: SyncClient, args: argparse.Namespace) -> None:
                   f"{_time(run.finished_at)}  {run.worker or '-'}{error}")  # fmt: skip
 
 
+def _alerts(client: SyncClient, args: argparse.Namespace) -> None:
+    for alert in client.alerts(open=None if args.all else True):
+        if args.json:
+            _print_json(alert)
+        else:
+            over = "" if alert.cleared_at is None else f"  over {_time(alert.cleared_at)}"
+            print(f"{alert.task_id}  {alert.kind:<11}  since {_time(alert.since)}{over}  "
+                  f"{alert.queue}  {alert.type}")  # fmt: skip
+
+
 def _show(task: Task, args: argparse.Namespace) -> None:
     if args.json:
         _print_json(task)
@@ -245,7 +261,7 @@ def _show(task: Task, args: argparse.Namespace) -> None:
         print(f"{name:<12} {value}")
 
 
-def _print_json(value: Task | Run) -> None:
+def _print_json(value: Task | Run | Alert) -> None:
     print(exact_json.encode(value).decode())
 
 

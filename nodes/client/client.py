@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.nodes.client import options
-from duly.nodes.client.models import Explanation, LiveNode, LiveWorker, Run, Task
+from duly.nodes.client.models import Alert, Explanation, LiveNode, LiveWorker, Run, Task
 from duly.nodes.client.options import NewTask, TaskChanges, TaskOptions
 from duly.nodes.client.pages import Pages
 from duly.nodes.client.transport import Transport
@@ -36,6 +36,11 @@ class _Workers(msgspec.Struct):
     items: tuple[LiveWorker, ...]
 
 
+class _AlertPage(msgspec.Struct):
+    items: list[Alert]
+    next_cursor: str | None
+
+
 class _Ids(msgspec.Struct):
     ids: list[UUID]
 
@@ -46,6 +51,7 @@ _RUN_PAGE: Final[ExactDecoder[_RunPage]] = ExactDecoder(_RunPage)
 _EXPLANATION: Final[ExactDecoder[Explanation]] = ExactDecoder(Explanation)
 _NODES: Final[ExactDecoder[_Nodes]] = ExactDecoder(_Nodes)
 _WORKERS: Final[ExactDecoder[_Workers]] = ExactDecoder(_Workers)
+_ALERT_PAGE: Final[ExactDecoder[_AlertPage]] = ExactDecoder(_AlertPage)
 _IDS: Final[ExactDecoder[_Ids]] = ExactDecoder(_Ids)
 
 
@@ -220,6 +226,26 @@ class Client:
     async def workers(self) -> tuple[LiveWorker, ...]:
         """Return the live workers, by id."""
         return _WORKERS.decode(await self._send("GET", "/v1/workers")).items
+
+    def alerts(
+        self,
+        *,
+        open: bool | None = None,  # noqa: A002 - the name that users see
+        task_id: UUID | str | None = None,
+        limit: int | None = None,
+    ) -> Pages[Alert]:
+        """Return what went silent or was paused after failures, newest first; `open`: what lasts still."""
+        where = {
+            "open": None if open is None else str(open).lower(),
+            "task_id": None if task_id is None else str(task_id),
+        }
+
+        async def fetch(cursor: str | None, size: int) -> tuple[list[Alert], str | None]:
+            wanted = {**where, "cursor": cursor, "limit": str(size)}
+            page = _ALERT_PAGE.decode(await self._send("GET", "/v1/alerts", query=wanted))
+            return page.items, page.next_cursor
+
+        return Pages(fetch, limit)
 
     async def _send(
         self,

@@ -116,3 +116,20 @@ class LiveWorker(msgspec.Struct, frozen=True, kw_only=True):
     sdk: str | None = None
     seen_s: float | None = None
     """Seconds since it was last heard of."""
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """A watched schedule that is silent for too long, or was paused after too many failures."""
+
+    id: int
+    kind: str
+    """`silent` or `auto_paused`."""
+    task_id: UUID
+    type: str
+    queue: str
+    since: datetime
+    """Of a silent one, when it last completed (or began to be watched)."""
+    raised_at: datetime
+    cleared_at: datetime | None = None
+    """None as long as it lasts."""
+    details: Any = None

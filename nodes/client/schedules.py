@@ -26,6 +26,10 @@ class Every:
     """The task ends after so many occurrences that ran."""
     jitter: Duration | None = None
     """Each occurrence runs up to so much later, by chance but the same on every node."""
+    expect_within: Duration | None = None
+    """The longest silence between occurrences that completed: past it an alert is raised."""
+    pause_after: int | None = None
+    """So many failed occurrences in a row pause the task, with an alert."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,10 @@ class Cron:
     """The task ends after so many occurrences that ran."""
     jitter: Duration | None = None
     """Each occurrence runs up to so much later, by chance but the same on every node."""
+    expect_within: Duration | None = None
+    """The longest silence between occurrences that completed: past it an alert is raised."""
+    pause_after: int | None = None
+    """So many failed occurrences in a row pause the task, with an alert."""
     dst: Mapping[Literal["gap", "fold"], str] | None = None
     """What happens when clocks change: gap `shift` or `skip`; fold `first`, `second` or `both`."""
 

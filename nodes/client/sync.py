@@ -11,7 +11,7 @@ from uuid import UUID
 
 from duly.nodes.client.client import Client
 from duly.nodes.client.loop_thread import LoopThread
-from duly.nodes.client.models import Explanation, LiveNode, LiveWorker, Run, Task
+from duly.nodes.client.models import Alert, Explanation, LiveNode, LiveWorker, Run, Task
 from duly.nodes.client.options import NewTask, TaskChanges, TaskOptions
 from duly.nodes.client.pages import Pages
 from duly.nodes.client.values import When
@@ -145,6 +145,16 @@ class SyncClient:
     def workers(self) -> tuple[LiveWorker, ...]:
         """Return the live workers; see `Client.workers`."""
         return self._thread.run(self._client.workers())
+
+    def alerts(
+        self,
+        *,
+        open: bool | None = None,  # noqa: A002 - the name that users see
+        task_id: UUID | str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Alert]:
+        """Return what went silent or was paused after failures; see `Client.alerts`."""
+        return self._items(self._client.alerts(open=open, task_id=task_id, limit=limit))
 
     def _items(self, pages: Pages[T]) -> Iterator[T]:
         while page := self._thread.run(pages.next_page()):

@@ -165,14 +165,29 @@ with settled as (
         begun = r.next is null, occurrence = coalesce(r.next, t.occurrence),
         runs_done = t.runs_done + r.ran::int, following = r.following,
         done_until = coalesce(r.done_until, t.done_until), skip_until = r.skip_until,
-        skip_reason = r.skip_reason, zone_data = coalesce(r.zone_data, t.zone_data)
+        skip_reason = r.skip_reason, zone_data = coalesce(r.zone_data, t.zone_data),
+        -- What is watched of a schedule: a failure is one of the whole occurrence.
+        failed_in_row = case when r.next is null then t.failed_in_row
+                             when r.outcome = 'completed' then 0 else t.failed_in_row + 1 end,
+        silent_at = case when r.next is not null and r.outcome = 'completed'
+                         then duly_silent_at(t.schedule, $27) else t.silent_at end,
+        paused = t.paused or r.next is not null and r.outcome <> 'completed'
+                 and duly_gives_up(t.schedule, t.failed_in_row + 1),
+        paused_by = case when t.paused then t.paused_by
+                         when r.next is not null and r.outcome <> 'completed'
+                              and duly_gives_up(t.schedule, t.failed_in_row + 1) then 'system' end,
+        paused_at = case when t.paused then t.paused_at
+                         when r.next is not null and r.outcome <> 'completed'
+                              and duly_gives_up(t.schedule, t.failed_in_row + 1) then $27 end
     from settled r
     where t.id = r.id and t.version = r.token and r.again_at is not null
       and case when t.status = 'running' then true end
       and t.schedule is not distinct from r.schedule and t.overrun = r.overrun
       and t.done_until is not distinct from r.was_done_until
     returning t.id, t.version, t.slot, t.next_run_at, t.priority, t.queue, t.concurrency_key,
-        t.fairness_key
+        t.fairness_key, t.type, t.failed_in_row,
+        t.paused and r.next is not null
+        and t.failed_in_row = (t.schedule ->> 'pause_after')::integer as gave_up
 ), gone as (
     delete from tasks t using settled r
     where t.id = r.id and t.version = r.token and r.again_at is null
@@ -212,6 +227,16 @@ with settled as (
     from ended e
     join unnest($24::uuid[], $25::timestamptz[], $26::jsonb[])
         with ordinality as s (id, occurrence, error, place) on s.id = e.id
+), gave_up as (
+    insert into alerts (kind, task_id, type, queue, since, raised_at, tell_at, details)
+    select 'auto_paused', id, type, queue, $27, $27, $27,
+           jsonb_build_object('failed_in_row', failed_in_row)
+    from again where gave_up
+    on conflict (task_id, kind) where cleared_at is null do nothing
+    returning task_id, details
+), noted as (
+    insert into audit (at, who, role, action, task_id, details)
+    select $27, null, 'system', 'pause', task_id, details from gave_up
 )
 select e.id, a.version, a.slot, a.next_run_at, a.priority, a.queue, a.concurrency_key, a.fairness_key,
        s.owner as slot_owner, e.concurrency_key as freed_key

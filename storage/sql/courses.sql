@@ -21,6 +21,7 @@ with asked as (
         zone_data = r.zone_data, paused = t.paused and not $13::boolean,
         paused_by = case when not $13 then t.paused_by end,
         paused_at = case when not $13 then t.paused_at end,
+        failed_in_row = case when $13 then 0 else t.failed_in_row end,
         version = t.version + 1, updated_at = $14
     from asked r
     where t.id = r.id and t.version = r.version and r.next_run_at is not null
@@ -68,6 +69,7 @@ from changed c left join again a on a.id = c.id left join slots s on s.slot = a.
 -- stays.
 update tasks t set
     paused = $3, paused_by = case when $3 then $4::text end, paused_at = case when $3 then $2::timestamptz end,
+    failed_in_row = case when $3 then t.failed_in_row else 0 end,
     updated_at = $2, version = t.version + case when t.status = 'pending' then 1 else 0 end
 where t.id = $1 and t.paused <> $3
   and case when t.status = 'running' then true when t.status = 'pending' then $3 end

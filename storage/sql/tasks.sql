@@ -32,11 +32,13 @@ with asked as materialized (
     insert into tasks (id, type, queue, payload, next_run_at, occurrence, max_retries, backoff,
                        timeout, misfire_grace, on_lost, priority, idempotency_key, tags,
                        concurrency_key, concurrency_limit, fairness_key,
-                       created_at, updated_at, schedule, interval, overrun, following, zone_data)
+                       created_at, updated_at, schedule, interval, overrun, following, zone_data,
+                       silent_at)
     select a.id, a.type, a.queue, a.payload, a.due, a.occurrence, a.max_retries, a.backoff,
            a.timeout, a.misfire_grace, a.on_lost, a.priority, a.key, a.tags,
            a.concurrency_key, a.concurrency_limit, a.fairness_key,
-           a.created_at, a.created_at, a.schedule, a.interval, a.overrun, a.following, a.zone_data
+           a.created_at, a.created_at, a.schedule, a.interval, a.overrun, a.following, a.zone_data,
+           case when a.schedule is not null then duly_silent_at(a.schedule, a.created_at) end
     from judged a
     where not a.known
       and not (a.own_id and exists (select from finished_tasks f where f.id = a.id))
@@ -159,6 +161,7 @@ with found as materialized (
                                  when $29 then coalesce($31::int, t.concurrency_limit, 1)
                                  else t.concurrency_limit end,
         fairness_key = case when $32::boolean then $33::text else t.fairness_key end,
+        silent_at = case when $13 is null then t.silent_at else duly_silent_at($13, $2) end,
         version = t.version + case when t.status = 'pending' then 1 else 0 end, updated_at = $2
     from found f
     where t.id = f.id and ($3::bigint is null or f.version = $3)

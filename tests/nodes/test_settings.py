@@ -96,6 +96,11 @@ TEXTS = [
         ],
     ),
     ("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"], ["a b", "[::1]", "redis://h"]),
+    (
+        "alert_webhook_url",
+        ["https://hooks.example.org/services/T/B", "http://127.0.0.1:9/x"],
+        ["hooks.example.org", "ftp://h/x", "http://", "http://[::1/x"],
+    ),
     ("node_name", ["a-1.b:c_D"], ["a b", "n" * 101, "é"]),
     (
         "tokens",
@@ -303,6 +308,11 @@ SECRET_URLS = [
     ("database_url", "postgres://h/d?password=hush&a=b", "postgres://h/d?password=***&a=b"),
     ("redis_url", "redis://:hush@h", "redis://:***@h"),
     ("redis_url", "unix:///run/r?password=hush", "unix:///run/r?password=***"),
+    (
+        "alert_webhook_url",
+        "https://u:hush@h.example:8/services/hush?k=hush",
+        "https://h.example/***",
+    ),
     ("redis_url", "redis://h:1/2", "redis://h:1/2"),
 ]
 

@@ -189,6 +189,8 @@ async def test_schedules_are_written_as_json(api: FakeApi, client: duly.Client) 
         (duly.Every(30), {"every": 30}),
         (duly.Every(timedelta(hours=1), start_at=start, max_runs=3),
          {"every": 3600.0, "start_at": "2030-01-01T00:00:00+00:00", "max_runs": 3}),
+        (duly.Every(60, expect_within=timedelta(minutes=5), pause_after=4),
+         {"every": 60, "expect_within": 300.0, "pause_after": 4}),
         (duly.Every("PT1H", jitter=timedelta(minutes=1)), {"every": "PT1H", "jitter": 60.0}),
         (duly.Cron("0 3 * * *"), {"cron": "0 3 * * *", "timezone": "UTC"}),
         (duly.Cron("0 3 * * *", "Europe/Berlin", end_at="2031-01-01T00:00:00Z", dst={"gap": "skip"}),

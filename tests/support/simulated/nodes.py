@@ -22,10 +22,11 @@ from simulated.loop import PROCESS
 
 _REDIS_TIMEOUT_S = 1.0
 _PULSE_S = 5.0  # no event loop is late here: each look only costs time
+_LEFT_OUT = frozenset({"api", "watcher", "webhook"})  # no watched schedules are simulated
 
 
 class _NoApi(Actor[NoReturn]):
-    """In the HTTP server's place: the world's clients call what its handlers call."""
+    """In the HTTP server's place: the world's clients call what its handlers call. Others' too."""
 
     name = "api"
 
@@ -63,7 +64,7 @@ class Node:
             settings = Settings(stop_grace_s=5.0)
             self.supervisor = duly.nodes.node.tree(self.context, settings, cast(Any, None))
             for place in self.supervisor._places:  # its factory looks the name up when it starts
-                if place.child.name == "api":
+                if place.child.name in _LEFT_OUT:
                     object.__setattr__(place.child, "factory", _NoApi)
         self.killed = False
         self._resume = world.resume

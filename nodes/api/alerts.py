@@ -1,0 +1,30 @@
+"""What went silent, and what was paused after too many failures."""
+
+from aiohttp import web
+
+from duly.actors.context import Context
+from duly.nodes.api import answers, queries
+from duly.nodes.api.views import alert
+from duly.nodes.api.wire import AlertPage
+from duly.storage import alerts
+
+
+class AlertHandlers:
+    """GET /v1/alerts."""
+
+    def __init__(self, context: Context) -> None:
+        self._db = context.api_db
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes of this part."""
+        return [web.get("/v1/alerts", self.list, allow_head=False)]
+
+    async def list(self, request: web.Request) -> web.Response:
+        """A page of alerts, newest first."""
+        queries.known_only(request, ("open", "task_id", "limit", "cursor"))
+        limit = queries.limit(request)
+        where = alerts.Filter(queries.flag(request, "open"), queries.uuid(request, "task_id"))
+        before = queries.alert_cursor(request)
+        rows = await alerts.listing(self._db, where, before, limit + 1)
+        more = queries.encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
+        return answers.body(AlertPage([alert(row) for row in rows[:limit]], more))
