@@ -76,6 +76,8 @@ class CatchUp(Actor[Missed]):
         self._patience.worked()
         done = {one.id for one in moved}
         self._context.meters.skipped(sum(len(m.to.skipped) for m in moves if m.id in done))
+        late = (m.id for m in moves if m.id in done and m.to.skipped)
+        self._context.feed.tell("skipped", late)
         for move in moves:
             so_far = self._late.pop(move.id) + len(move.to.skipped)
             if move.id in unfinished:

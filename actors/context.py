@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from duly.actors.feed import Feed
 from duly.actors.known_controls import Controls
 from duly.actors.messages import (
     DispatcherMessage,
@@ -115,5 +116,7 @@ class Context:
     controls: Controls = field(default_factory=Controls)
     """What operators have set of the queues."""
     meters: Meters = field(default_factory=Meters)
+    feed: Feed = field(default_factory=Feed)
+    """Tells whoever looks on what happens to tasks."""
     zone_versions: ZoneVersions = field(default_factory=ZoneVersions)
     """Of the live nodes; the leases look at each beat."""

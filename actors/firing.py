@@ -160,6 +160,7 @@ class Firing:
             tasks, unclaimed, held = await self._claim(rows, own)
             claimed_us = self._context.clock.now_us()
             trail.tell(log, "claimed", ((task.id, task.token) for task in tasks))
+            self._context.feed.tell_of("claimed", ((task.id, task.token) for task in tasks))
             place = {row.id: number for number, row in enumerate(rows)}
             tasks.sort(key=lambda task: place[task.id])
             if before is not None:
@@ -253,6 +254,7 @@ class Firing:
             self._postgres.failed(error)
             return _Tried(claim.tasks, missing + again, held)
         self._context.meters.skipped(len(expired))
+        self._context.feed.tell("skipped", expired)
         if len(expired) < len(missing):
             # A full mailbox: the sweep brings them again.
             left = {row.id for row in missing}.difference(expired)

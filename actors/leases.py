@@ -205,7 +205,9 @@ class LeaseActor(Actor[Refused]):
             # The others have not been able to beat either: they are not gone yet.
             self._believe_at = now + _BELIEVE_SHARE * self._context.options.lease_renew_s
         self._members.worked()
-        self._context.zone_versions.note(self._context.members.words.values())
+        words_of_all = self._context.members.words.values()
+        self._context.zone_versions.note(words_of_all)
+        self._context.feed.note(words_of_all)
         if now < self._believe_at and self._mine:
             return
         owners = assign(slots.SLOTS, live)

@@ -44,6 +44,8 @@ class NodeInfo(msgspec.Struct):
     redis: bool | None = None
     """Whether all of its work with Redis succeeds."""
     postgres: bool | None = None
+    listeners: int | None = None
+    """Clients that look on at what happens to tasks."""
 
 
 _decoder = msgspec.json.Decoder(NodeInfo)
@@ -64,6 +66,7 @@ def own(context: "Context", started_at: datetime, slots: int) -> bytes:
             clock_offset_s=clock.error_us / 1e6,
             redis=not vitals.redis.now,
             postgres=not vitals.postgres.now,
+            listeners=context.feed.listeners,
         )
     )  # fmt: skip
 

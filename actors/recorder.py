@@ -234,6 +234,7 @@ class Recorder(Actor[RecorderMessage]):
         vitals.recorded += len(recorded)
         vitals.stale_reports += len(ended) - len(recorded)
         trail.tell(log, "recorded", recorded)
+        self._context.feed.tell_ends(ended, recorded)
         await wakes.wake(self._context, waiting)
         await wakes.freed(self._context, freed)
         return recorded

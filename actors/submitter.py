@@ -88,7 +88,9 @@ class Submitter(Actor[Submit]):
         by_id = {answer.id: answer for answer in answers}
         for message in messages:
             message.reply.set(by_id[message.task.id])
-        await wakes.wake(self._context, waiting([m.task for m in messages], answers))
+        stored = waiting([m.task for m in messages], answers)
+        self._context.feed.tell("submitted", (one.due.id for one in stored))
+        await wakes.wake(self._context, stored)
 
 
 def waiting(asked: list[NewTask], answers: list[Submitted]) -> list[Waiting]:

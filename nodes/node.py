@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from duly.actors.broadcaster import Broadcaster
 from duly.actors.catchup import CatchUp
 from duly.actors.clock import ClockActor
 from duly.actors.context import Context, Options
@@ -61,6 +62,7 @@ def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor
         Child("recorder", lambda: Recorder(context), boxes.recorder),
         Child("reaper", lambda: Reaper(context), boxes.reaper),
         Child("submitter", lambda: Submitter(context), boxes.submitter),
+        Child("broadcaster", lambda: Broadcaster(context)),
         Child("api", lambda: ApiServer(context, settings, announce)),
         # The first to stop: a request that takes its time does not hold up the hand-over.
         Child("leases", lambda: LeaseActor(context), boxes.leases),

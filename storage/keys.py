@@ -82,6 +82,10 @@ def wake(node_id: str) -> str:
     return f"duly:wake:{node_id}"
 
 
+EVENTS = "duly:events"
+"""Pub/sub channel: what happens to tasks, told while somebody looks on."""
+
+
 def lease(slot: int) -> str:
     """Lease of one slot; the value is the holder's random identity."""
     return f"duly:lease:{slot}"

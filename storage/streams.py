@@ -133,6 +133,14 @@ class Streams:
         """Tell every node of concurrency keys that may have room. May get lost: they look anyway."""
         await self._command("PUBLISH", keys.NODES_FREED, message)
 
+    async def tell_events(self, message: bytes) -> None:
+        """Send a message of events to whichever nodes have clients that look on."""
+        await self._command("PUBLISH", keys.EVENTS, message)
+
+    def events(self) -> AbstractAsyncContextManager[NextMessage]:
+        """Listen to the events of all nodes."""
+        return subscribed(self._reader, keys.EVENTS, answer_s=self._timeout_s)
+
     def wakes(self) -> AbstractAsyncContextManager[NextMessage]:
         """Listen on this node's wake channel, and on the one of freed keys."""
         names = (keys.wake(self._node_id), keys.NODES_FREED)

@@ -47,6 +47,7 @@ ROUTES: Final[Mapping[tuple[str, str], Role | None]] = {
     ("GET", "/v1/workers"): "read",
     ("GET", "/v1/slots"): "read",
     ("GET", "/v1/alerts"): "read",
+    ("GET", "/v1/events"): "read",
     ("GET", "/v1/schedules/preview"): "read",
     ("GET", "/v1/stats"): "read",
     ("GET", "/v1/stats/series"): "read",

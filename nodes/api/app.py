@@ -13,6 +13,7 @@ from duly.nodes.api.admin import AdminHandlers
 from duly.nodes.api.alerts import AlertHandlers
 from duly.nodes.api.audits import AuditHandlers
 from duly.nodes.api.cluster import ClusterHandlers
+from duly.nodes.api.events import EventHandlers
 from duly.nodes.api.explain import ExplainHandlers
 from duly.nodes.api.health import HealthHandlers
 from duly.nodes.api.load import LoadHandlers
@@ -52,6 +53,8 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
     app.on_response_prepare.append(_set_headers)
     payload_limit = settings.payload_limit_bytes
     health, counts = HealthHandlers(context), TaskCounts(context)
+    events = EventHandlers(context)
+    app.on_shutdown.append(events.close)
     for part in (
         SubmitHandlers(context, payload_limit, settings.batch_limit),
         TaskHandlers(context, payload_limit),
@@ -61,6 +64,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         LoadHandlers(context),
         AlertHandlers(context),
         NodeHandlers(context),
+        events,
         SessionHandlers(context, access),
         ClusterHandlers(context),
         ExplainHandlers(context),

@@ -29,6 +29,7 @@ class NodeView(msgspec.Struct):
     clock_offset_s: float | None
     redis: bool | None
     postgres: bool | None
+    listeners: int | None
 
 
 class NodeList(msgspec.Struct):

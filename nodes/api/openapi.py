@@ -10,6 +10,7 @@ from aiohttp import web
 from duly.actors.meters.minutes import KEPT
 from duly.nodes.api import cookies, wire
 from duly.nodes.api.cluster import SlotList, WorkerList
+from duly.nodes.api.events import PARAMETERS as EVENT_FILTERS
 from duly.nodes.api.explain import Explanation
 from duly.nodes.api.health import Readiness
 from duly.nodes.api.load import HOURS_MAX, DueLoad
@@ -155,6 +156,9 @@ def _paths() -> dict[str, Any]:
                                body_errors, body=_ref("SignIn")),
             "delete": _operation("Sign out: takes the cookie away", {204: None}, ())},
         "/v1/workers": {"get": _operation("The live workers", {200: _ref("WorkerList")}, (422,))},
+        "/v1/events": {"get": _as_events(_operation(
+            "What happens to tasks, as it happens", {200: _TEXT}, (422,),
+            parameters=[_parameter(name) for name in EVENT_FILTERS]))},
         "/v1/slots": {"get": _operation("Who owns the slots", {200: _ref("SlotList")}, (422,))},
         "/healthz": {"get": _open("Is the process alive", {200: started})},
         "/readyz": {"get": _open("Does every part work", {200: _ref("Readiness"),
@@ -200,6 +204,12 @@ def _open(summary: str, answers: dict[int, dict[str, Any] | None]) -> dict[str, 
     operation = _operation(summary, answers, ())
     kept = {str(status): operation["responses"][str(status)] for status in answers}
     return {**operation, "security": [], "responses": kept}
+
+
+def _as_events(operation: dict[str, Any]) -> dict[str, Any]:
+    """An operation whose answer goes on, one event after another."""
+    operation["responses"]["200"]["content"] = {"text/event-stream": {"schema": _TEXT}}
+    return operation
 
 
 def _page(summary: str, name: str | None = None) -> dict[str, Any]:

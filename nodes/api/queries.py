@@ -91,6 +91,13 @@ def task_filter(request: web.Request) -> Filter:
     )  # fmt: skip
 
 
+def text(request: web.Request, name: str) -> str | None:
+    """A parameter that is any text; None if it is not given."""
+    value = request.query.get(name)
+    _check_text(name, value or "")
+    return value
+
+
 def _check_text(name: str, text: str) -> None:
     if "\0" in text or (not text.isascii() and json_guard.has_surrogate(text)):
         raise invalid(FieldError(name, "holds a character that PostgreSQL cannot store"))

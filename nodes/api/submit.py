@@ -108,7 +108,9 @@ class SubmitHandlers:
         now = self._now()
         until = now + timedelta(seconds=self._context.options.idempotency_ttl_s)
         inserted = await submitting.submit_all(self._db, new, now, until)
-        await wakes.wake(self._context, waiting(new, inserted))
+        stored = waiting(new, inserted)
+        self._context.feed.tell("submitted", (one.due.id for one in stored))
+        await wakes.wake(self._context, stored)
         return inserted
 
     async def _first(self, new: NewTask, answer: Submitted) -> TaskRow:

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from duly.actors import wakes
 from duly.actors.context import Context
+from duly.actors.feed import Change
 from duly.actors.patience import Patience
 from duly.nodes.api import answers, bodies, queries, views
 from duly.nodes.api.access import caller, note
@@ -108,6 +109,7 @@ class TaskHandlers:
         else:
             done = await self._rescheduling.patch(task_id, wanted, if_version, noted)
         if done is not None and done.changed:
+            self._context.feed.tell("changed", [task_id])
             if done.row.status == "pending" and not done.row.paused:
                 await wakes.wake(self._context, [done.waiting])
             return answers.task(done.row)
@@ -124,6 +126,7 @@ class TaskHandlers:
         if done is None:
             raise _refusal("only an unfinished task can be cancelled", await self._find(task_id))
         await wakes.freed(self._context, [done.row.concurrency_key])
+        self._context.feed.tell("cancelled", [task_id])
         # Pending again after an attempt, that attempt's entry may not be cleaned up yet, or a worker
         # that was given up may come back with it. What was never claimed is nowhere.
         if done.token > 0:
@@ -149,6 +152,7 @@ class TaskHandlers:
         done = await tasks.retry(self._db, task_id, self._now(), note("retry"))
         if done is None:
             raise _refusal("only a failed task can be retried", await self._find(task_id))
+        self._context.feed.tell("changed", [task_id])
         await wakes.wake(self._context, [done.waiting])
         return answers.task(done.row)
 
@@ -159,22 +163,27 @@ class TaskHandlers:
         row = await self._find(task_id)
         if row.finished_at is not None:
             raise _refusal("only an unfinished task can be paused", row)
+        self._context.feed.tell("paused", [task_id])
         return answers.task(row)
 
     async def resume(self, request: web.Request) -> web.Response:
         """End the pause of a task."""
         return await self._act(
-            request, self._rescheduling.resume, "only an unfinished task can be resumed"
+            request, "resumed", self._rescheduling.resume, "only an unfinished task can be resumed"
         )
 
     async def run_now(self, request: web.Request) -> web.Response:
         """Make a pending task due now."""
         return await self._act(
-            request, self._rescheduling.run_now, "only a pending task can be run now"
+            request, "changed", self._rescheduling.run_now, "only a pending task can be run now"
         )
 
     async def _act(
-        self, request: web.Request, act: Callable[[UUID], Awaitable[None]], rule: str
+        self,
+        request: web.Request,
+        what: Change,
+        act: Callable[[UUID], Awaitable[None]],
+        rule: str,
     ) -> web.Response:
         task_id = queries.task_id(request)
         try:
@@ -182,6 +191,7 @@ class TaskHandlers:
         except Refused as refused:
             row = await self._find(task_id)
             raise conflict(f"{rule}; this one {refused}", task=views.task(row)) from None
+        self._context.feed.tell(what, [task_id])
         return answers.task(await self._find(task_id))
 
     def _now(self) -> datetime:

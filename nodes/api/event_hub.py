@@ -1,0 +1,163 @@
+"""One subscription to the events of all nodes, shared by the clients of this node that look on.
+
+It is there while there is a client. Each client has a queue of its own; one that does not keep up loses
+events, and is told how many.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+import msgspec
+
+from duly.actors.broadcaster import Event, decoder
+from duly.actors.context import Context
+from duly.actors.patience import Patience
+from duly.storage.redis import TROUBLE
+
+log = logging.getLogger("duly.api")
+
+QUEUE_MAX: Final = 2_000
+"""Lines that may wait for one client."""
+
+_SILENCE_S: Final = 10.0
+
+Wants = Callable[[Event], bool]
+
+
+class Line(NamedTuple):
+    """One event as it is sent."""
+
+    name: str
+    data: bytes
+
+    def encode(self) -> bytes:
+        """In the format of an event stream; JSON has no line breaks."""
+        return b"event: %b\ndata: %b\n\n" % (self.name.encode(), self.data)
+
+
+class Client:
+    """What waits for one client."""
+
+    def __init__(self, wants: Wants) -> None:
+        self.wants = wants
+        self._lines: deque[Line] = deque()
+        self._left_out = 0
+        self._some = asyncio.Event()
+        self.closed = False
+
+    def put(self, line: Line) -> None:
+        """Have it sent, if there is room."""
+        if len(self._lines) < QUEUE_MAX:
+            self._lines.append(line)
+        else:
+            self._left_out += 1
+        self._some.set()
+
+    def leave_out(self, count: int) -> None:
+        """So many events were lost on their way."""
+        if count:
+            self._left_out += count
+            self._some.set()
+
+    def close(self) -> None:
+        """There will be no more."""
+        self.closed = True
+        self._some.set()
+
+    async def lines(self, wait_s: float) -> list[Line]:
+        """What waits; none if there is nothing for so long."""
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._some.wait()
+        except TimeoutError:
+            return []
+        self._some.clear()
+        taken = list(self._lines)
+        self._lines.clear()
+        if self._left_out:
+            taken.append(Line("dropped", msgspec.json.encode({"count": self._left_out})))
+            self._left_out = 0
+        return taken
+
+
+class EventHub:
+    """The clients of this node, and the subscription that feeds them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._patience = Patience("listening for events", log)
+        self._clients: set[Client] = set()
+        self._hearing: asyncio.Task[None] | None = None
+        self._state: Line | None = None  # not known before the subscription has been tried
+
+    @property
+    def clients(self) -> int:
+        """How many look on."""
+        return len(self._clients)
+
+    @contextmanager
+    def client(self, wants: Wants) -> Iterator[Client]:
+        """A place for one client while it looks on."""
+        client = Client(wants)
+        self._clients.add(client)
+        self._context.feed.listeners = len(self._clients)
+        if self._hearing is None:
+            self._hearing = asyncio.create_task(self._hear())
+        elif self._state is not None:
+            client.put(self._state)
+        try:
+            yield client
+        finally:
+            self._clients.discard(client)
+            self._context.feed.listeners = len(self._clients)
+            if not self._clients and self._hearing is not None:
+                self._hearing.cancel()
+                self._hearing = self._state = None
+
+    def close(self) -> None:
+        """Let all clients go: the node stops."""
+        for client in self._clients:
+            client.close()
+
+    async def _hear(self) -> None:
+        """Goes on whatever happens to Redis; the clients are told."""
+        try:
+            while True:
+                try:
+                    async with self._context.streams.events() as next_message:
+                        self._patience.worked()
+                        self._tell_state(None)
+                        while True:
+                            self._pass_on(await next_message(_SILENCE_S))
+                except TROUBLE as error:
+                    pause_s = self._patience.failed(error)
+                    self._tell_state(str(error) or type(error).__name__)
+                    await asyncio.sleep(pause_s)
+        except Exception:
+            log.exception("listening for events failed")
+            self.close()  # they come again
+
+    def _tell_state(self, trouble: str | None) -> None:
+        state = {"live": trouble is None, "detail": trouble}
+        self._state = Line("state", msgspec.json.encode(state))
+        for client in self._clients:
+            client.put(self._state)
+
+    def _pass_on(self, raw: bytes | None) -> None:
+        if raw is None:
+            return
+        try:
+            message = decoder.decode(raw)
+        except msgspec.DecodeError as error:
+            log.warning("an unreadable message of events: %s", error)
+            return
+        lines = [(event, Line("task", msgspec.json.encode(event))) for event in message.events]
+        for client in self._clients:
+            for event, line in lines:
+                if client.wants(event):
+                    client.put(line)
+            client.leave_out(message.left_out)

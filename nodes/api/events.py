@@ -1,0 +1,85 @@
+"""What happens to tasks, as server-sent events."""
+
+from contextlib import suppress
+from typing import Final
+from uuid import UUID
+
+from aiohttp import web
+
+from duly.actors.broadcaster import Event
+from duly.actors.context import Context
+from duly.nodes.api import queries
+from duly.nodes.api.event_hub import Client, EventHub, Wants
+from duly.nodes.api.problems import unavailable
+
+PARAMETERS: Final = ("queue", "type", "task_id")
+
+CLIENTS_MAX: Final = 200
+"""Streams that one node keeps open; they take connections from the API's other clients."""
+
+LIFE_S: Final = 900.0
+"""Then a stream ends, so that its client has to show again that it may look on."""
+
+_HEARTBEAT_S: Final = 15.0
+_LOOK_S: Final = 1.0  # whether the client is still there
+_RETRY_MS: Final = 2_000  # after which a browser connects again
+
+
+class EventHandlers:
+    """GET /v1/events."""
+
+    def __init__(self, context: Context) -> None:
+        self._clock = context.clock
+        self._hub = EventHub(context)
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes of this part."""
+        return [web.get("/v1/events", self.stream, allow_head=False)]
+
+    async def close(self, _: web.Application) -> None:
+        """The node stops: it does not wait for those who look on."""
+        self._hub.close()
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """Events until the client goes, the node stops, or the stream has lived long enough."""
+        queries.known_only(request, PARAMETERS)
+        wants = _wants(request)
+        if self._hub.clients >= CLIENTS_MAX:
+            raise unavailable(f"{CLIENTS_MAX} clients look on at this node already")
+        answer = web.StreamResponse(headers={"X-Accel-Buffering": "no"})  # for a proxy in between
+        answer.content_type = "text/event-stream"
+        with self._hub.client(wants) as client:
+            await answer.prepare(request)
+            await answer.write(f"retry: {_RETRY_MS}\n\n".encode())
+            with suppress(ConnectionError):  # it is gone
+                await self._send(request, answer, client)
+        return answer
+
+    async def _send(self, request: web.Request, answer: web.StreamResponse, client: Client) -> None:
+        now_s = self._clock.monotonic()
+        until_s, beat_at = now_s + LIFE_S, now_s + _HEARTBEAT_S
+        while not client.closed and now_s < until_s and not _is_gone(request):
+            lines = await client.lines(_LOOK_S)
+            now_s = self._clock.monotonic()
+            if lines or now_s >= beat_at:
+                data = b"".join(line.encode() for line in lines)
+                await answer.write(data or b": still here\n\n")
+                beat_at = now_s + _HEARTBEAT_S
+
+
+def _is_gone(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
+
+
+def _wants(request: web.Request) -> Wants:
+    queue, kind = (queries.text(request, name) for name in ("queue", "type"))
+    task_id: UUID | None = queries.uuid(request, "task_id")
+
+    def wants(event: Event) -> bool:
+        return (
+            (queue is None or event.queue == queue)
+            and (kind is None or event.type == kind)
+            and (task_id is None or event.task_id == task_id)
+        )
+
+    return wants
