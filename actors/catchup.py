@@ -10,8 +10,6 @@ import logging
 from datetime import datetime, timedelta
 from uuid import UUID
 
-import anyio
-
 from duly.actors import courses, wakes
 from duly.actors.context import Context
 from duly.actors.messages import Missed
@@ -61,10 +59,9 @@ class CatchUp(Actor[Missed]):
 
     async def _take_messages(self) -> None:
         """Wait for work, but not while there is any."""
-        with anyio.move_on_after(0.0 if self._late else None):
-            for message in await self.mailbox.receive_batch(64):
-                for task_id in message.ids:
-                    self._late.setdefault(task_id, 0)
+        for message in await self.mailbox.receive_batch(64, 0.0 if self._late else None):
+            for task_id in message.ids:
+                self._late.setdefault(task_id, 0)
         self.mailbox.handled()
 
     async def _step(self) -> None:

@@ -70,7 +70,6 @@ class Dispatcher(Actor[DispatcherMessage]):
         self._firing = Firing(context)
         self._probing = False
         self._under_way = 0
-        self._waiting = anyio.CancelScope()
 
     async def run(self) -> None:
         async with anyio.create_task_group() as fires:
@@ -80,7 +79,8 @@ class Dispatcher(Actor[DispatcherMessage]):
                 self._pump(fires)
                 self._saturation.tell()
                 try:
-                    messages = await self._next(self._wait_s())
+                    # None come if a fire ended meanwhile.
+                    messages = await self.mailbox.receive_batch(_MESSAGES, self._wait_s())
                 except MailboxClosedError:
                     break
                 for message in messages:
@@ -89,12 +89,6 @@ class Dispatcher(Actor[DispatcherMessage]):
                 ready = sum(len(self._queues[name].ready) for name in self._turns)
                 self._context.vitals.ready_entries = ready
         # Leaving the task group waited for what was claimed to be published.
-
-    async def _next(self, wait_s: float) -> list[DispatcherMessage]:
-        """Messages; or nothing, because a fire ended or the time is over."""
-        with anyio.move_on_after(wait_s) as self._waiting:
-            return await self.mailbox.receive_batch(_MESSAGES)
-        return []
 
     def _wait_s(self) -> float:
         """Until something changes of which no message and no end of a fire will tell."""
@@ -269,7 +263,7 @@ class Dispatcher(Actor[DispatcherMessage]):
         finally:
             self._under_way -= 1
             queue.firing -= len(rows)
-            self._waiting.cancel()
+            self.mailbox.nudge()
 
     def _pace_pause_s(self, name: str, now: float) -> float:
         """Seconds until permits of a queue with a rate should be asked for again; 0 = now."""
@@ -283,7 +277,7 @@ class Dispatcher(Actor[DispatcherMessage]):
             self._under_way -= 1
             queue.firing -= wanted
             queue.asking = False
-            self._waiting.cancel()
+            self.mailbox.nudge()
         if grant is None:
             return
         now, claimed = self._context.clock.monotonic(), 0
@@ -319,7 +313,7 @@ class Dispatcher(Actor[DispatcherMessage]):
             await self._firing.probe()
         finally:
             self._probing = False
-            self._waiting.cancel()
+            self.mailbox.nudge()
 
     async def _look(self, name: str, queue: Line) -> None:
         try:
@@ -329,4 +323,4 @@ class Dispatcher(Actor[DispatcherMessage]):
                 queue.looked(backlog)
         finally:
             queue.looking = False
-            self._waiting.cancel()
+            self.mailbox.nudge()

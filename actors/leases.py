@@ -20,7 +20,7 @@ from duly.actors.assignment import assign
 from duly.actors.context import Context
 from duly.actors.messages import Ownership, Refused
 from duly.actors.patience import Patience
-from duly.actors.runtime import Actor, MailboxClosedError
+from duly.actors.runtime import Actor, Mailbox, MailboxClosedError
 from duly.actors.takeover import MARGIN_S, TakeOver
 from duly.storage import slots
 from duly.storage.errors import StoreUnavailableError
@@ -62,7 +62,9 @@ class LeaseActor(Actor[Refused]):
         self._mine: frozenset[int] = frozenset()
         self._doubted = False
         self._believe_at = 0.0
-        self._look_now = anyio.Event()
+        self._looks: Mailbox[None] = Mailbox("looks", 1)  # a message: look at once
+        self._beaten_at = 0.0  # or has tried; by the loop's time
+        self._told: Ownership | None = None  # to the dispatcher
         self._take_over = TakeOver(context, self._gained)
         self._members = Patience("registering in Redis", log, context.vitals.redis)
         self._redis = Patience("renewing leases", log, context.vitals.redis)
@@ -94,10 +96,9 @@ class LeaseActor(Actor[Refused]):
 
     async def _keep_looking(self) -> None:
         while True:
-            self._look_now = anyio.Event()
+            self._looks.handled()
             await self._look()
-            with anyio.move_on_after(self._pause_s()):
-                await self._look_now.wait()
+            await self._looks.receive_batch(1, self._pause_s())
 
     def _pause_s(self) -> float:
         """Until the next look; with jitter, so that nodes do not ask in step."""
@@ -107,9 +108,12 @@ class LeaseActor(Actor[Refused]):
 
     async def _keep_beating(self) -> None:
         """Each look begins with a beat; but one that PostgreSQL holds up may outlast our TTL."""
+        every_s = self._context.options.lease_renew_s
+        self._beaten_at = anyio.current_time()
         while True:
-            await anyio.sleep(self._context.options.lease_renew_s)
-            await self._beat()
+            await anyio.sleep(max(0.0, self._beaten_at + every_s - anyio.current_time()))
+            if anyio.current_time() >= self._beaten_at + every_s:
+                await self._beat()
 
     async def _keep_renewing(self) -> None:
         while True:
@@ -125,7 +129,7 @@ class LeaseActor(Actor[Refused]):
                     patience.worked()
                     while True:
                         if await next_message(_SILENCE_S) is not None:
-                            self._look_now.set()
+                            self._looks.offer(None)
             except TROUBLE as error:
                 await anyio.sleep(patience.failed(error))
 
@@ -137,7 +141,7 @@ class LeaseActor(Actor[Refused]):
             except MailboxClosedError:
                 return
             self._doubted = True
-            self._look_now.set()
+            self._looks.offer(None)
             self.mailbox.handled()
 
     # Renewing
@@ -164,7 +168,7 @@ class LeaseActor(Actor[Refused]):
             self._count("lost", lost)
             self._drop(lost)
             await self._tell()
-            self._look_now.set()
+            self._looks.offer(None)
             # What a minority still keeps for us; but not what is being taken anew just now.
             await self._servers.release([slot for slot in lost if slot not in self._mine])
 
@@ -190,10 +194,12 @@ class LeaseActor(Actor[Refused]):
             answered = await self._take_over.take(wanted)
             if answered is not None:
                 self._note_answers(answered)
-        await self._tell()
+        if self._ownership() != self._told:  # else the next renewal is soon enough
+            await self._tell()
 
     async def _beat(self) -> None:
         """Show that this node lives, and learn which slots should be its own."""
+        self._beaten_at = anyio.current_time()
         try:
             words = node_info.own(self._context, self._started_at, len(self._held))
             live = await self._context.members.beat(words)
@@ -283,19 +289,26 @@ class LeaseActor(Actor[Refused]):
         if missed:
             with anyio.move_on_after(_TELL_S):
                 await self._context.boxes.dispatcher.send(ownership)
+                self._told = ownership
 
-    def _offer(self) -> tuple[Ownership, bool]:
-        """Tell everyone who has room; answers whether the dispatcher had none."""
+    def _ownership(self) -> Ownership:
+        """What is held and not over."""
         now = self._context.clock.monotonic()
         held = {s: lease for s, lease in self._held.items() if lease.until > now}
         self._count("lost", self._held.keys() - held.keys())
         self._held = held
         epochs = {slot: lease.epoch for slot, lease in self._held.items()}
-        until = min((lease.until for lease in self._held.values()), default=0.0)
+        return Ownership(epochs, min((one.until for one in self._held.values()), default=0.0))
+
+    def _offer(self) -> tuple[Ownership, bool]:
+        """Tell everyone who has room; answers whether the dispatcher had none."""
+        ownership = self._ownership()
         vitals, boxes = self._context.vitals, self._context.boxes
-        vitals.slots, vitals.lease_valid_until = frozenset(epochs), until
+        until = ownership.valid_until
+        vitals.slots, vitals.lease_valid_until = frozenset(ownership.epochs), until
         vitals.lease_renewed_at = until + MARGIN_S - self._servers.valid_s
-        ownership = Ownership(epochs, until)
         for box in (boxes.ticker, boxes.prefetcher, boxes.recorder, boxes.reaper):
             box.offer(ownership)
-        return ownership, not boxes.dispatcher.offer(ownership)
+        missed = not boxes.dispatcher.offer(ownership)
+        self._told = None if missed else ownership
+        return ownership, missed

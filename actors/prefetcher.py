@@ -17,7 +17,6 @@ import logging
 from datetime import UTC, datetime
 from uuid import UUID
 
-import anyio
 import anyio.lowlevel
 
 from duly.actors.context import Context
@@ -79,10 +78,9 @@ class Prefetcher(Actor[PrefetcherMessage]):
             due_at = min(self._next_sweep, self._next_pass)
             if (self._hungry or self._hungry_keys) and self._cursors:
                 due_at = 0.0
-            messages: list[PrefetcherMessage] = []
+            wait_s = max(due_at, self._retry_at) - clock.monotonic()
             try:
-                with anyio.move_on_after(max(due_at, self._retry_at) - clock.monotonic()):
-                    messages = await self.mailbox.receive_batch(64)
+                messages = await self.mailbox.receive_batch(64, wait_s)
             except MailboxClosedError:
                 return
             for message in messages:

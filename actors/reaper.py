@@ -12,7 +12,6 @@ wins, and nothing here can undo it.
 
 import logging
 
-import anyio
 import msgspec
 from redis.exceptions import ResponseError
 
@@ -83,18 +82,20 @@ class Reaper(Actor[ReaperMessage]):
 
     async def _wait(self) -> bool:
         """Until the next round is due, or slots were gained; answers whether a stop began."""
-        round_s = _ROUND_S / 2 if self._claims.hurrying else _ROUND_S
-        with anyio.move_on_after(round_s):
-            gained = False
-            while not gained:
-                try:
-                    messages = await self.mailbox.receive_batch(8)
-                except MailboxClosedError:
-                    return True
+        monotonic = self._context.clock.monotonic
+        until = monotonic() + (_ROUND_S / 2 if self._claims.hurrying else _ROUND_S)
+        while (left_s := until - monotonic()) > 0:
+            try:
+                messages = await self.mailbox.receive_batch(8, left_s)
+            except MailboxClosedError:
+                return True
+            if messages:
                 gained = not self._owned.issuperset(messages[-1].epochs)
                 self._owned = frozenset(messages[-1].epochs)
                 self.mailbox.handled()
-            self._claims.gained()
+                if gained:
+                    self._claims.gained()
+                    break
         return self.stopping.is_set()
 
     async def _check_data(self) -> None:

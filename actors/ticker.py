@@ -3,8 +3,6 @@
 import logging
 import math
 
-import anyio
-
 from duly.actors.context import Context
 from duly.actors.messages import Due, Ownership, TickerMessage
 from duly.actors.runtime import Actor, MailboxClosedError
@@ -34,10 +32,8 @@ class Ticker(Actor[TickerMessage]):
         try:
             while True:
                 fired = await self._fire()
-                messages: list[TickerMessage] = []
-                with anyio.move_on_after(0.0 if fired else self._wait_s()):
-                    messages = await self.mailbox.receive_batch(_MESSAGES)
-                for message in messages:
+                wait_s = 0.0 if fired else self._wait_s()
+                for message in await self.mailbox.receive_batch(_MESSAGES, wait_s):
                     self._take(message)
                 self.mailbox.handled()
                 self._context.vitals.wheel_entries = len(self._wheel)

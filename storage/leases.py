@@ -125,6 +125,8 @@ class LeaseServers:
             except (*TROUBLE, ValueError):
                 return None
 
+        if len(self._scripts) == 1:  # the usual case needs no task of its own
+            return [await one(self._scripts[0])]
         return list(await asyncio.gather(*(one(scripts) for scripts in self._scripts)))
 
 

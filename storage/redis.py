@@ -62,9 +62,12 @@ async def call(client: Redis, *words: Word, timeout_s: float) -> Any:
     """Run one command. Raises one of `TROUBLE`."""
     execute: Callable[..., Coroutine[Any, Any, Any]] = client.execute_command
     try:
-        with lost_as_trouble():
-            async with asyncio.timeout(timeout_s):
-                return await execute(*words)
+        async with asyncio.timeout(timeout_s):
+            return await execute(*words)
+    except RuntimeError as error:
+        if not _is_lost(error):
+            raise
+        raise ConnectionResetError(str(error)) from error
     except ResponseError as error:
         if "READONLY" in str(error):  # also from inside a script
             # The master has become a replica: whoever calls next asks anew where the master is.
@@ -81,9 +84,13 @@ def lost_as_trouble() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if "handler is closed" not in str(error):
+        if not _is_lost(error):
             raise
         raise ConnectionResetError(str(error)) from error
+
+
+def _is_lost(error: RuntimeError) -> bool:
+    return "handler is closed" in str(error)
 
 
 def is_of_one_queue(error: BaseException) -> bool:

@@ -326,9 +326,8 @@ class Streams:
 
         Raises ReadOnlyError if the server takes no writes: then no worker can show that it lives.
         """
-        info = await self._command("INFO", "server")
-        await self._command("PERSIST", keys.ALIVE)  # a write, and needs no memory
-        return info["run_id"].encode(), await self._command("GET", keys.ALIVE)
+        run_id, sentinel = await self._scripts.run("data_mark", [keys.ALIVE], [])
+        return run_id, sentinel
 
     async def set_sentinel(self) -> None:
         """Put the sentinel that is gone when the data are, if it is; each one is unlike the last."""

@@ -12,6 +12,7 @@ receive. So no message is lost when a receiver is cancelled, be it at the very m
 it): the actor instance that comes after gets it.
 """
 
+import asyncio
 from collections import deque
 from typing import Generic, TypeVar
 
@@ -43,7 +44,7 @@ class Mailbox(Generic[M]):
         self._received: list[M] = []
         self._senders: deque[anyio.Event] = deque()
         self._promised = 0  # room of senders that were let in and have not run yet
-        self._arrival: anyio.Event | None = None
+        self._arrival: asyncio.Future[bool] | None = None
 
     @property
     def depth(self) -> int:
@@ -116,12 +117,15 @@ class Mailbox(Generic[M]):
 
     async def receive(self) -> M:
         """Return the next message; see `receive_batch`."""
-        return (await self.receive_batch(1))[0]
+        while True:
+            for message in await self.receive_batch(1):
+                return message
 
-    async def receive_batch(self, limit: int) -> list[M]:
+    async def receive_batch(self, limit: int, within_s: float | None = None) -> list[M]:
         """Wait for one message, then take what is there, `limit` (1 or more) at most.
 
-        Does not yield to other tasks if a message is there.
+        Empty if none came within `within_s` seconds (default: no limit; 0 or less: others run once),
+        or if `nudge` was called meanwhile. Does not yield to other tasks if a message is there.
         Raises `MailboxClosedError` when closed and empty.
         """
         if limit < 1:
@@ -130,12 +134,17 @@ class Mailbox(Generic[M]):
         while not self._waiting:
             if self._closed:
                 raise MailboxClosedError(f"mailbox {self.name} is closed and empty")
-            await self._wait_for_arrival()
+            if not await self._wait_for_arrival(within_s):
+                break
         # No await from here on: a receiver that is cancelled has taken nothing.
         count = min(limit, len(self._waiting))
         self._received = [self._waiting.popleft() for _ in range(count)]
         self._fill_room()
         return list(self._received)
+
+    def nudge(self) -> None:
+        """Let a receiver that waits return without a message; not one that comes later."""
+        self._tell_receiver(arrived=False)
 
     def handled(self) -> None:
         """What the last receive returned is done with."""
@@ -146,18 +155,24 @@ class Mailbox(Generic[M]):
         self._waiting.extendleft(reversed(self._received))
         self._received = []
 
-    async def _wait_for_arrival(self) -> None:
+    async def _wait_for_arrival(self, within_s: float | None) -> bool:
+        """Whether it is because of a message, or the end."""
         if self._arrival is not None:
             raise RuntimeError(f"mailbox {self.name} has two receivers")
-        self._arrival = anyio.Event()
+        # Plain futures: scopes and events made of them cost several times as much.
+        loop = asyncio.get_running_loop()
+        self._arrival = loop.create_future()
+        timer = None if within_s is None else loop.call_later(max(0.0, within_s), self.nudge)
         try:
-            await self._arrival.wait()
+            return await self._arrival
         finally:
             self._arrival = None
+            if timer is not None:
+                timer.cancel()
 
-    def _tell_receiver(self) -> None:
-        if self._arrival is not None:
-            self._arrival.set()
+    def _tell_receiver(self, *, arrived: bool = True) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(arrived)
 
     # The supervisor
 

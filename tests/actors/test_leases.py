@@ -333,6 +333,49 @@ async def test_a_node_lives_on_while_postgresql_holds_up_a_take_over(
         rig.actor.request_stop()
 
 
+async def test_a_look_that_changed_nothing_tells_nobody(rig: Rig) -> None:
+    told = await rig.round()
+    await rig.actor._look()
+    box = rig.context.boxes.dispatcher
+    assert box.depth == 0
+    await rig.actor._renew()
+    assert await box.receive() == told  # a renewal tells all the same
+    box.handled()
+    rig.clock.at += 2 * TTL_S
+    rig.servers.free = frozenset()
+    await rig.actor._look()
+    assert await box.receive() == Ownership({}, 0.0)
+
+
+async def test_a_beat_of_a_look_counts(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await rig.actor._beat()
+    assert rig.actor._beaten_at > 0
+    now, beats = 100.0, list[float]()
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        assert seconds >= 0
+        now += seconds
+        if now == 102.0:
+            rig.actor._beaten_at = 101.75  # by a look, meanwhile
+        if now > 105.0:
+            raise TimeoutError
+
+    async def beat() -> None:
+        nonlocal now
+        rig.actor._beaten_at = now
+        beats.append(now)
+        if len(beats) == 2:
+            now += 1.5  # Redis is slow
+
+    monkeypatch.setattr(rig.actor, "_beat", beat)
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    monkeypatch.setattr(anyio, "current_time", lambda: now)
+    with pytest.raises(TimeoutError):
+        await rig.actor._keep_beating()
+    assert beats == [101.0, 102.75, 104.25]
+
+
 async def test_what_it_gives_up_it_lets_go_in_the_store_too(rig: Rig, redis_url: str) -> None:
     await rig.round()
     async with another_member(redis_url):

@@ -36,6 +36,68 @@ async def test_a_receiver_waits_for_the_first_message_only() -> None:
         assert box.offer(1)
 
 
+async def test_a_receiver_goes_on_without_a_message_when_its_time_is_over() -> None:
+    box = Mailbox[int]("box", 10)
+    began = anyio.current_time()
+    assert await box.receive_batch(5, within_s=3.0) == []
+    assert anyio.current_time() - began == 3.0
+    box.offer(1)
+    assert await box.receive_batch(5, within_s=3.0) == [1]
+    box.handled()
+    assert anyio.current_time() - began == 3.0
+    box.close()
+    with pytest.raises(MailboxClosedError):
+        await box.receive_batch(5, within_s=3.0)
+
+
+@pytest.mark.parametrize("within_s", [0.0, -1.0])
+async def test_a_receiver_without_time_lets_others_run_once(within_s: float) -> None:
+    box = Mailbox[int]("box", 10)
+    ran: list[int] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def other() -> None:
+            ran.append(1)
+
+        tasks.start_soon(other)
+        assert await box.receive_batch(1, within_s) == []
+        assert ran == [1]
+
+
+async def test_a_nudged_receiver_goes_on_without_a_message() -> None:
+    box = Mailbox[int]("box", 10)
+    box.nudge()  # nobody waits: it is not kept
+    async with anyio.create_task_group() as tasks:
+
+        async def nudge() -> None:
+            await anyio.sleep(2.0)
+            box.nudge()
+            await anyio.sleep(2.0)
+            box.nudge()
+            assert box.offer(7)  # comes before the receiver runs
+
+        began = anyio.current_time()
+        tasks.start_soon(nudge)
+        assert await box.receive_batch(1) == []
+        assert anyio.current_time() - began == 2.0
+        assert await box.receive_batch(1) == [7]
+        box.handled()
+
+
+async def test_one_message_is_waited_for_whatever_the_nudges() -> None:
+    box = Mailbox[int]("box", 10)
+    async with anyio.create_task_group() as tasks:
+
+        async def nudge() -> None:
+            await anyio.sleep(1.0)
+            box.nudge()
+            await anyio.sleep(1.0)
+            assert box.offer(7)
+
+        tasks.start_soon(nudge)
+        assert await box.receive() == 7
+
+
 async def test_what_is_not_handled_comes_again_first_and_in_order() -> None:
     box = Mailbox[int]("box", 10)
     for number in range(6):

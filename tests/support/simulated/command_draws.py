@@ -119,6 +119,9 @@ class Draws:
         words = [self._rng.choice(("renew", "take", "early")) for _ in leases]
         return Call("lease_hold", ["kept", *leases], [holder, "600000", *words])
 
+    def _data_mark(self) -> Call:
+        return Call("data_mark", [keys.worker(self._rng.choice(_WORKERS))], [])
+
     def _forget_queue(self) -> Call:
         names = [_TASKS, _REPORTS, *_TASK_KEYS[1:]]
         return Call("forget_queue", names, [keys.WORKERS_GROUP, keys.MARK])
