@@ -54,11 +54,21 @@ class Client:
         if self._periodic:
             await self._tamper(task_id)
         if rng.random() < 0.25:
-            await asyncio.sleep(rng.random() * 4 * pace)
+            await self._bide(rng.random() * 4 * pace, task_id)
             await self._patch(task_id)
         if rng.random() < 0.25:
-            await asyncio.sleep(rng.random() * 6 * pace)
+            await self._bide(rng.random() * 6 * pace, task_id)
             await self._cancel(task_id)
+
+    async def _bide(self, wait_s: float, task_id: UUID) -> None:
+        """Wait; but when the task is over, for another moment at most."""
+        over = self._world.ledger.over[task_id]
+        try:
+            async with asyncio.timeout(wait_s):
+                await over.wait()
+                await asyncio.sleep(self._rng.random() * 0.1)
+        except TimeoutError:
+            pass
 
     def _new_task(self) -> NewTask:
         rng, pace = self._rng, self._world.plan.pace
@@ -95,7 +105,7 @@ class Client:
         """Do to a periodic task what clients may."""
         rng, pace = self._rng, self._world.plan.pace
         for _ in range(rng.choice((0, 0, 1, 2))):
-            await asyncio.sleep(rng.random() * 3 * pace)
+            await self._bide(rng.random() * 3 * pace, task_id)
             act = rng.choice((self._pause, self._run_now, self._reschedule))
             await act(task_id)
 
@@ -105,7 +115,7 @@ class Client:
             self._rng.random() * 4 * self._world.plan.pace,
             *[0.5] * 200,
         ):  # until it surely is resumed
-            await asyncio.sleep(wait_s)
+            await self._bide(wait_s, task_id)
             if await self._try(lambda c: Rescheduling(c).resume(task_id)):
                 return
 

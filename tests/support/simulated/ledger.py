@@ -4,6 +4,7 @@ It watches what was committed and what was put into streams and begun by workers
 product nothing.
 """
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import datetime
@@ -38,6 +39,8 @@ class Ledger:
         """Acknowledged cancels of pending tasks, and the version that each left."""
         self.last_status: dict[UUID, str] = {}
         """What tasks were when they left the table of tasks."""
+        self.over: dict[UUID, asyncio.Event] = defaultdict(asyncio.Event)
+        """Set when a task has left that table."""
         self.grids = Grids()
         self.epochs: dict[int, tuple[int, str | None]] = {}
         self.may_start_again = False
@@ -60,6 +63,7 @@ class Ledger:
         if new is None:
             assert old is not None
             self.last_status[task_id] = old["status"]
+            self.over[task_id].set()
             return
         self.grids.changed(old, new)
         if new["version"] < highest:

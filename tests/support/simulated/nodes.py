@@ -67,6 +67,7 @@ class Node:
                 if place.child.name in _LEFT_OUT:
                     object.__setattr__(place.child, "factory", _NoApi)
         self.killed = False
+        self.stopping = False
         self._resume = world.resume
         self.gave_up: BaseException | None = None
         self.task: asyncio.Task[None]
@@ -104,5 +105,6 @@ class Node:
 
     def stop(self) -> None:
         """As SIGTERM; a paused process hears of it when it goes on."""
+        self.stopping = True
         loop = asyncio.get_running_loop()
         loop.call_soon(self.supervisor.request_stop, context=self._process)

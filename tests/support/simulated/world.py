@@ -33,7 +33,9 @@ from simulated.workers import Worker
 
 START_US = 1_790_000_000_000_000
 _HEALED_S = 90.0
-_LOOK_S = 0.25
+_LONGEST_S = 20.0
+"""By then the last process that was paused goes on."""
+_LOOK_S = 0.1
 _LAG_MAX_US = 1_000_000
 _SETTLED_US = 6_000_000
 """By then every slot has an owner, if nothing goes wrong."""
@@ -152,7 +154,8 @@ class World:
         else:
             node.stop()
         await asyncio.sleep(for_s / 3)
-        self._add_node()
+        if not self.healed:  # else all have been replaced
+            self._add_node()
 
     async def _trouble_worker(self, what: str, for_s: float) -> None:
         worker = self._rng.choice(self.workers)
@@ -203,7 +206,7 @@ class World:
     def outcome(self, rng: random.Random, entry: Entry) -> tuple[str, float]:
         """How an attempt ends, and after how many seconds."""
         drawn = rng.random()
-        run_s = rng.choice((0.01, 0.3, rng.random() * 2))
+        run_s = self.plan.pace * rng.choice((0.01, 0.5, rng.random() * 2))
         if drawn < 0.15:
             return "failed", run_s
         if drawn < 0.2:
@@ -246,16 +249,15 @@ class World:
             asyncio.ensure_future(Client(self, number, rng).life())
             for number, rng in enumerate(rngs)
         ]
-        if self.plan.kinds and await self._is_over(clients, self.plan.faults_for_s):
-            for fault in faults:
-                fault.cancel()  # nothing is left that it could trouble
+        if self.plan.kinds:
+            await self._is_over(clients, self.plan.faults_for_s)
         self._heal()
-        for fault in faults:
-            if not fault.cancelling():
-                await fault
-        while sum(node.alive for node in self.nodes) < self.plan.nodes:
+        while sum(node.alive and not node.stopping for node in self.nodes) < self.plan.nodes:
             self._add_node()
-        await self._is_over(clients, _HEALED_S)
+        if not await self._is_over(clients, _LONGEST_S):
+            await self._is_over(clients, _HEALED_S)
+        for fault in faults:
+            fault.cancel()  # nothing is left that it could trouble
         for client in clients:
             if client.done():
                 client.result()
