@@ -21,6 +21,7 @@ from duly.nodes.api.metrics import MetricsHandlers
 from duly.nodes.api.nodes import NodeHandlers
 from duly.nodes.api.openapi import OpenApiHandlers
 from duly.nodes.api.problems import Problem, unavailable
+from duly.nodes.api.queues import QueueHandlers
 from duly.nodes.api.schedules import ScheduleHandlers
 from duly.nodes.api.sessions import SessionHandlers
 from duly.nodes.api.stats import StatsHandlers
@@ -68,6 +69,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         SessionHandlers(context, access),
         ClusterHandlers(context),
         ExplainHandlers(context),
+        QueueHandlers(context, counts),
         health,
         MetricsHandlers(context, health, counts),
         StatsHandlers(context, counts),

@@ -17,6 +17,7 @@ from duly.nodes.api.load import HOURS_MAX, DueLoad
 from duly.nodes.api.nodes import NodeList
 from duly.nodes.api.problems import FieldError
 from duly.nodes.api.queries import TASK_FILTER
+from duly.nodes.api.queues import QueueChange, QueuePage, QueueView
 from duly.nodes.api.schedules import PARAMETERS, SchedulePreview
 from duly.nodes.api.sessions import SessionView, SignIn
 from duly.nodes.api.stats import Series, Stats
@@ -29,6 +30,7 @@ _TYPES = (
     SessionView, SignIn,
     WorkerList, SlotList, Explanation,
     Stats, Series, DueLoad,
+    QueueChange, QueuePage, QueueView,
 )  # fmt: skip
 
 _DESCRIBED = {
@@ -75,6 +77,7 @@ def document() -> dict[str, Any]:
 
 
 def _paths() -> dict[str, Any]:
+    queue = [_parameter("queue", "path")]
     one, page = [_parameter("id", "path")], [_parameter("limit"), _parameter("cursor")]
     filters = [_parameter(name) for name in TASK_FILTER]
     noted = [_parameter(n) for n in ("who", "action", "task_id", "before", "since")]
@@ -149,6 +152,13 @@ def _paths() -> dict[str, Any]:
             "get": _operation("What went silent or was paused after failures, newest first",
                               {200: _ref("AlertPage")}, (422,),
                               parameters=[_parameter("open"), _parameter("task_id"), *page])},
+        "/v1/queues": {
+            "get": _operation("The queues, by name", {200: _ref("QueuePage")}, (422,),
+                              parameters=page)},
+        "/v1/queues/{queue}": {
+            "get": _operation("One queue", {200: _ref("QueueView")}, (422,), parameters=queue),
+            "put": _operation("Pause, resume or limit a queue", {200: _ref("QueueView")},
+                              body_errors, body=_ref("QueueChange"), parameters=queue)},
         "/v1/nodes": {"get": _operation("The live nodes", {200: _ref("NodeList")}, (422,))},
         "/v1/session": {
             "get": _operation("Who is asking", {200: _ref("SessionView")}, ()),

@@ -129,6 +129,12 @@ def task_cursor(request: web.Request) -> UUID | None:
     return UUID(parts[0])
 
 
+def queue_cursor(request: web.Request) -> str | None:
+    """The name after which a list of queues goes on."""
+    parts = _cursor(request, 1)
+    return None if parts is None else parts[0]
+
+
 def run_cursor(request: web.Request) -> tuple[int, datetime] | None:
     """The (token, recorded_at) after which a list of runs goes on."""
     return _number_and_time(request)

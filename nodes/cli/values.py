@@ -1,6 +1,8 @@
 """Values of options, checked while the command line is read."""
 
 from argparse import ArgumentTypeError
+from collections.abc import Callable
+from typing import NamedTuple
 
 
 def port(text: str) -> int:
@@ -19,6 +21,24 @@ def duration(text: str | None) -> float | str | None:
         return None if text is None else float(text)
     except ValueError:
         return text
+
+
+class Limit(NamedTuple):
+    """A limit to set; None ends it."""
+
+    number: float | None
+
+
+def limit(kind: type[int] | type[float]) -> Callable[[str], Limit]:
+    """A number of this kind, or `none`; its range is for the API to check."""
+
+    def parse(text: str) -> Limit:
+        try:
+            return Limit(None if text == "none" else kind(text))
+        except ValueError:
+            raise ArgumentTypeError(f"{text!r} is not a number, nor none") from None
+
+    return parse
 
 
 def _whole(text: str, low: int, high: int) -> int:

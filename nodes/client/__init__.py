@@ -2,7 +2,7 @@
 
 client.py     Client: one method for each call of the API
 sync.py       SyncClient: the same methods for code without an event loop
-models.py     tasks, runs, alerts, nodes and workers, as the API shows them
+models.py     tasks, runs, alerts, queues, nodes and workers, as the API shows them
 options.py    what may be given, and how it is written as JSON
 schedules.py  Every and Cron
 values.py     times and durations
@@ -24,8 +24,8 @@ from duly.nodes.client.errors import (
     Unavailable,
     Unreachable,
 )
-from duly.nodes.client.models import Alert, Explanation, LiveNode, LiveWorker, Run, Task
-from duly.nodes.client.options import NewTask, TaskChanges, TaskOptions
+from duly.nodes.client.models import Alert, Explanation, LiveNode, LiveWorker, Queue, Run, Task
+from duly.nodes.client.options import NewTask, QueueChanges, TaskChanges, TaskOptions
 from duly.nodes.client.pages import Pages
 from duly.nodes.client.schedules import Cron, Every
 from duly.nodes.client.sync import SyncClient
@@ -47,6 +47,8 @@ __all__ = [
     "NotFound",
     "Pages",
     "PreconditionFailed",
+    "Queue",
+    "QueueChanges",
     "Run",
     "SyncClient",
     "Task",

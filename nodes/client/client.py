@@ -10,8 +10,8 @@ from uuid import UUID
 import msgspec
 
 from duly.nodes.client import options
-from duly.nodes.client.models import Alert, Explanation, LiveNode, LiveWorker, Run, Task
-from duly.nodes.client.options import NewTask, TaskChanges, TaskOptions
+from duly.nodes.client.models import Alert, Explanation, LiveNode, LiveWorker, Queue, Run, Task
+from duly.nodes.client.options import NewTask, QueueChanges, TaskChanges, TaskOptions
 from duly.nodes.client.pages import Pages
 from duly.nodes.client.transport import Transport
 from duly.nodes.client.values import When, moment
@@ -41,6 +41,11 @@ class _AlertPage(msgspec.Struct):
     next_cursor: str | None
 
 
+class _QueuePage(msgspec.Struct):
+    items: list[Queue]
+    next_cursor: str | None = None
+
+
 class _Ids(msgspec.Struct):
     ids: list[UUID]
 
@@ -52,6 +57,8 @@ _EXPLANATION: Final[ExactDecoder[Explanation]] = ExactDecoder(Explanation)
 _NODES: Final[ExactDecoder[_Nodes]] = ExactDecoder(_Nodes)
 _WORKERS: Final[ExactDecoder[_Workers]] = ExactDecoder(_Workers)
 _ALERT_PAGE: Final[ExactDecoder[_AlertPage]] = ExactDecoder(_AlertPage)
+_QUEUE: Final[ExactDecoder[Queue]] = ExactDecoder(Queue)
+_QUEUE_PAGE: Final[ExactDecoder[_QueuePage]] = ExactDecoder(_QueuePage)
 _IDS: Final[ExactDecoder[_Ids]] = ExactDecoder(_Ids)
 
 
@@ -247,6 +254,25 @@ class Client:
 
         return Pages(fetch, limit)
 
+    def queues(self, *, limit: int | None = None) -> Pages[Queue]:
+        """Return the queues, by name: `async for queue in client.queues()`; `limit`: most in all."""
+
+        async def fetch(cursor: str | None, size: int) -> tuple[list[Queue], str | None]:
+            wanted = {"cursor": cursor, "limit": str(size)}
+            page = _QUEUE_PAGE.decode(await self._send("GET", "/v1/queues", query=wanted))
+            return page.items, page.next_cursor
+
+        return Pages(fetch, limit)
+
+    async def queue(self, name: str) -> Queue:
+        """Return one queue; one that nobody has used yet is empty."""
+        return _QUEUE.decode(await self._send("GET", _queue_path(name)))
+
+    async def update_queue(self, name: str, **wanted: Unpack[QueueChanges]) -> Queue:
+        """Pause or resume a queue, or limit it, for all nodes; returns it as it is then."""
+        body = options.encode(options.queue_changes(wanted))
+        return _QUEUE.decode(await self._send("PUT", _queue_path(name), body))
+
     async def _send(
         self,
         method: str,
@@ -271,3 +297,7 @@ class Client:
 def _path(task_id: UUID | str, action: str | None = None) -> str:
     path = f"/v1/tasks/{quote(str(task_id), safe='')}"
     return path if action is None else f"{path}/{action}"
+
+
+def _queue_path(name: str) -> str:
+    return f"/v1/queues/{quote(name, safe='')}"

@@ -1,4 +1,4 @@
-"""Tasks, runs, nodes and workers as the API shows them. Numbers in payload and result are exact.
+"""Tasks, runs, alerts, queues, nodes and workers as the API shows them. Numbers in payload and result are exact.
 
 Fields that a newer node adds are ignored, fields that an older one lacks have their default.
 """
@@ -49,6 +49,30 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     error: Any = None
     hidden: tuple[str, ...] = ()
     """Fields that are None because the token may not see them."""
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue, what is set of it, and what is in it. None: no limit, or not known now."""
+
+    queue: str
+    paused: bool = False
+    paused_by: str | None = None
+    paused_at: datetime | None = None
+    rate: float | None = None
+    """Tasks a second, all nodes together."""
+    burst: int | None = None
+    """How many may go at once after a silence; None: what comes in a tenth of a second."""
+    max_in_flight: int | None = None
+    """Tasks dispatched and not recorded, at most."""
+    updated_at: datetime | None = None
+    updated_by: str | None = None
+    pending: int = 0
+    running: int = 0
+    backlog: int | None = None
+    """Tasks in the stream that no worker has fetched."""
+    workers: int | None = None
+    next_token_at: datetime | None = None
+    """When the rate lets the next task go; None: now."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

@@ -71,6 +71,18 @@ class TaskChanges(TypedDict, total=False):
     fairness_key: str | None
 
 
+class QueueChanges(TypedDict, total=False):
+    """What `update_queue` may set; None ends a limit."""
+
+    paused: bool
+    rate: float | None
+    """Tasks a second, all nodes together."""
+    burst: int | None
+    """How many may go at once after a silence; None: what comes in a tenth of a second."""
+    max_in_flight: int | None
+    """Tasks dispatched and not recorded, at most."""
+
+
 _TIMES: Final = frozenset({"run_at"})
 _DURATIONS: Final = frozenset({"delay", "timeout", "misfire_grace"})
 _LEFT_OUT: Final = frozenset({"run_at", "delay", "schedule"})
@@ -91,6 +103,13 @@ def changes(wanted: Mapping[str, Any]) -> dict[str, Any]:
     if not wanted:
         raise TypeError("nothing to change")
     return _body(wanted, TaskChanges.__annotations__.keys())
+
+
+def queue_changes(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a change of a queue; raises TypeError that names the option."""
+    if not wanted:
+        raise TypeError("nothing to change")
+    return _body(wanted, QueueChanges.__annotations__.keys())
 
 
 def encode(body: object) -> bytes:

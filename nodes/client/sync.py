@@ -11,8 +11,8 @@ from uuid import UUID
 
 from duly.nodes.client.client import Client
 from duly.nodes.client.loop_thread import LoopThread
-from duly.nodes.client.models import Alert, Explanation, LiveNode, LiveWorker, Run, Task
-from duly.nodes.client.options import NewTask, TaskChanges, TaskOptions
+from duly.nodes.client.models import Alert, Explanation, LiveNode, LiveWorker, Queue, Run, Task
+from duly.nodes.client.options import NewTask, QueueChanges, TaskChanges, TaskOptions
 from duly.nodes.client.pages import Pages
 from duly.nodes.client.values import When
 
@@ -155,6 +155,18 @@ class SyncClient:
     ) -> Iterator[Alert]:
         """Return what went silent or was paused after failures; see `Client.alerts`."""
         return self._items(self._client.alerts(open=open, task_id=task_id, limit=limit))
+
+    def queues(self, *, limit: int | None = None) -> Iterator[Queue]:
+        """Return the queues, by name; see `Client.queues`."""
+        return self._items(self._client.queues(limit=limit))
+
+    def queue(self, name: str) -> Queue:
+        """Return one queue; see `Client.queue`."""
+        return self._thread.run(self._client.queue(name))
+
+    def update_queue(self, name: str, **wanted: Unpack[QueueChanges]) -> Queue:
+        """Pause, resume or limit a queue; see `Client.update_queue`."""
+        return self._thread.run(self._client.update_queue(name, **wanted))
 
     def _items(self, pages: Pages[T]) -> Iterator[T]:
         while page := self._thread.run(pages.next_page()):

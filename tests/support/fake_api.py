@@ -32,6 +32,7 @@ class FakeApi:
     def __init__(self) -> None:
         self.tasks: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, str] = {}
+        self.queues: dict[str, dict[str, Any]] = {}
         self.requests: list[tuple[str, str, Any, dict[str, str]]] = []
         self.connections: set[int] = set()
         self.before: list[Trouble] = []
@@ -52,6 +53,9 @@ class FakeApi:
         app.router.add_get("/v1/tasks/{id}/explain", self._explain)
         app.router.add_get("/v1/nodes", self._nodes)
         app.router.add_get("/v1/workers", self._workers)
+        app.router.add_get("/v1/queues", self._queues)
+        app.router.add_get("/v1/queues/{queue}", self._queue)
+        app.router.add_put("/v1/queues/{queue}", self._queue)
         self.server = TestServer(app)
 
     @property
@@ -186,6 +190,16 @@ class FakeApi:
             "running": 3, "held": 4, "sdk": "duly-python/9", "seen_s": 0.5,
         }  # fmt: skip
         return self._json({"items": [quiet, told], "next_cursor": None})
+
+    async def _queues(self, request: web.Request) -> web.Response:
+        return self._page(request, [self.queues[name] for name in sorted(self.queues)])
+
+    async def _queue(self, request: web.Request) -> web.Response:
+        name = request.match_info["queue"]
+        queue = self.queues.setdefault(name, {"queue": name, "paused": False, "workers": 2})
+        if request.method == "PUT":
+            queue |= await request.json()
+        return self._json(queue)
 
     def _page(self, request: web.Request, found: list[dict[str, Any]]) -> web.Response:
         start, size = int(request.query.get("cursor", "0")), int(request.query["limit"])

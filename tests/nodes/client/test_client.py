@@ -251,3 +251,19 @@ async def test_who_is_there(client: duly.Client) -> None:
     quiet, told = await client.workers()
     assert (quiet.id, quiet.queues, quiet.running, quiet.held) == ("other", None, None, 2)
     assert (told.queues, told.concurrency, told.running) == (("mail", "x"), 50, 3)
+
+
+async def test_queues(api: FakeApi, client: duly.Client) -> None:
+    queue = await client.update_queue("a/b", paused=True, burst=None)
+    assert (queue.queue, queue.paused, queue.workers, queue.next_token_at) == ("a/b", True, 2, None)
+    method, path, body, _ = api.requests[-1]
+    assert (method, path, body) == ("PUT", "/v1/queues/a%2Fb", {"paused": True, "burst": None})
+    assert await client.queue("a/b") == queue
+    for number in range(150):
+        await client.queue(f"q{number:03}")
+    names = [one.queue async for one in client.queues()]
+    assert names == ["a/b", *(f"q{number:03}" for number in range(150))]
+    with pytest.raises(TypeError, match="nothing to change"):
+        await client.update_queue("q")
+    with pytest.raises(TypeError, match="unknown option 'speed'"):
+        await client.update_queue("q", speed=3)  # type: ignore[call-arg]  # the point of the test

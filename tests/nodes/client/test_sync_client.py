@@ -46,6 +46,9 @@ async def test_every_call_works(api: FakeApi, client: duly.SyncClient) -> None:
         assert client.explain(task.id).reasons[0]["code"] == "not_due"
         assert [node.id for node in client.nodes()] == ["old", "new"]
         assert [worker.id for worker in client.workers()] == ["other", "sdk"]
+        assert client.update_queue("q", paused=True, rate=2.5).rate == 2.5
+        assert client.queue("q").paused
+        assert [one.queue for one in client.queues()] == ["q"]
         with pytest.raises(duly.NotFound):
             client.get(uuid4())
         with pytest.raises(TypeError, match="unknown option"):
