@@ -7,7 +7,7 @@ Nothing here may hold up the work: what cannot be sent is counted as left out, a
 import logging
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NoReturn
+from typing import Literal, NoReturn
 from uuid import UUID
 
 import anyio
@@ -40,14 +40,28 @@ class Event(msgspec.Struct):
     at: datetime
 
 
+class AlertEvent(msgspec.Struct):
+    """An alert over a watched schedule that was raised, or cleared, at `at`."""
+
+    id: int
+    kind: str
+    state: Literal["raised", "cleared"]
+    task_id: UUID
+    type: str
+    queue: str
+    since: datetime
+    at: datetime
+
+
 class Message(msgspec.Struct):
     """What one node sends at a time. `left_out`: how many changes more there were."""
 
     events: list[Event]
     left_out: int = 0
+    alerts: list[AlertEvent] = []
 
 
-_encoder = msgspec.json.Encoder()
+encoder = msgspec.json.Encoder()
 decoder = msgspec.json.Decoder(Message)
 
 
@@ -93,7 +107,7 @@ class Broadcaster(Actor[NoReturn]):
         self._postgres.worked()
         made = join(told, facts, now)
         try:
-            await context.streams.tell_events(_encoder.encode(Message(made, self._left_out)))
+            await context.streams.tell_events(encoder.encode(Message(made, self._left_out)))
         except TROUBLE as error:
             self._left_out += len(made)
             await anyio.sleep(self._redis.failed(error))

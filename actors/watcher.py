@@ -8,12 +8,14 @@ import logging
 import random
 from typing import NoReturn
 
+from duly.actors.broadcaster import AlertEvent, Message, encoder
 from duly.actors.context import Context
 from duly.actors.patience import Patience
 from duly.actors.runtime import Actor, Mailbox
 from duly.storage import alerts
 from duly.storage.alerts import Alert
 from duly.storage.errors import StoreUnavailableError
+from duly.storage.redis import TROUBLE
 from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.alerts")
@@ -55,7 +57,26 @@ class Watcher(Actor[NoReturn]):
         while news := await alerts.news(db, _PAGE):
             for alert in news:
                 _log(alert)
+            await self._tell(news)
         self._context.vitals.open_alerts = await alerts.open_by_kind(db)
+
+    async def _tell(self, news: list[Alert]) -> None:
+        """To whoever looks on (`GET /v1/events`); the list of alerts is there for all others."""
+        if not self._context.feed.wanted:
+            return
+        message = Message([], alerts=[_event(alert) for alert in news])
+        try:
+            await self._context.streams.tell_events(encoder.encode(message))
+        except TROUBLE as error:
+            log.info("nobody who looks on hears of %d alerts: %s", len(news), error)
+
+
+def _event(alert: Alert) -> AlertEvent:
+    raised = alert.cleared_at is None
+    return AlertEvent(
+        alert.id, alert.kind, "raised" if raised else "cleared", alert.task_id, alert.type, alert.queue,
+        alert.since, alert.cleared_at or alert.raised_at,
+    )  # fmt: skip
 
 
 def _log(alert: Alert) -> None:

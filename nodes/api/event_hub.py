@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from duly.actors.broadcaster import Event, decoder
+from duly.actors.broadcaster import AlertEvent, Event, decoder
 from duly.actors.context import Context
 from duly.actors.patience import Patience
 from duly.storage.redis import TROUBLE
@@ -25,7 +25,7 @@ QUEUE_MAX: Final = 2_000
 
 _SILENCE_S: Final = 10.0
 
-Wants = Callable[[Event], bool]
+Wants = Callable[[Event | AlertEvent], bool]
 
 
 class Line(NamedTuple):
@@ -155,7 +155,12 @@ class EventHub:
         except msgspec.DecodeError as error:
             log.warning("an unreadable message of events: %s", error)
             return
-        lines = [(event, Line("task", msgspec.json.encode(event))) for event in message.events]
+        told = (("task", message.events), ("alert", message.alerts))
+        lines = [
+            (event, Line(name, msgspec.json.encode(event)))
+            for name, events in told
+            for event in events
+        ]
         for client in self._clients:
             for event, line in lines:
                 if client.wants(event):

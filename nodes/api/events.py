@@ -6,7 +6,7 @@ from uuid import UUID
 
 from aiohttp import web
 
-from duly.actors.broadcaster import Event
+from duly.actors.broadcaster import AlertEvent, Event
 from duly.actors.context import Context
 from duly.nodes.api import queries
 from duly.nodes.api.event_hub import Client, EventHub, Wants
@@ -75,7 +75,7 @@ def _wants(request: web.Request) -> Wants:
     queue, kind = (queries.text(request, name) for name in ("queue", "type"))
     task_id: UUID | None = queries.uuid(request, "task_id")
 
-    def wants(event: Event) -> bool:
+    def wants(event: Event | AlertEvent) -> bool:
         return (
             (queue is None or event.queue == queue)
             and (kind is None or event.type == kind)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from event_rig import events
 from hand_worker import HandWorker
 from node_rig import RunningNode, running_node
 from store_rig import query
@@ -101,6 +102,21 @@ async def test_a_silent_schedule_is_told_everywhere_and_so_is_its_end(
         await wait_for(cleared, 60, "the webhook is told of the end")
     (over,) = [one for one in await watching.client.alerts(open=False) if one.id == told["id"]]
     assert over.cleared_at is not None
+
+
+async def test_who_looks_on_hears_of_alerts(node: RunningNode) -> None:
+    async with events(node.http, "?type=export") as stream, events(node.http, "?type=b") as other:
+        task = await node.client.submit("export", schedule=duly.Every(3600, expect_within=1))
+        heard = await stream.until("alert", state="raised")
+        assert heard.data["task_id"] == str(task.id)
+        assert (heard.data["kind"], heard.data["queue"]) == ("silent", "default")
+        await node.client.cancel(task.id)
+        cleared = await stream.until("alert", state="cleared")
+        assert cleared.data["id"] == heard.data["id"]
+        await node.client.submit("b", run_at="2040-01-01T00:00:00Z")
+        first = await other.next()
+        assert first is not None
+        assert (first.name, first.data["type"]) == ("task", "b")
 
 
 async def test_a_webhook_that_refuses_is_asked_again_and_is_not_followed_elsewhere(
