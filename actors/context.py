@@ -85,6 +85,8 @@ class Vitals:
     claimed: int = 0
     recorded: int = 0
     stale_reports: int = 0
+    unkept_reports: int = 0
+    """Stale reports that the ledger has not kept: too many at once."""
     lost: int = 0
     timed_out: int = 0
     republished: int = 0

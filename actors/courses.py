@@ -1,21 +1,23 @@
 """Periodic tasks as they are stored, and as `wheel.occurrences` decides over them."""
 
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache
+
 import msgspec
 
 from duly.storage.claims import Attempt
 from duly.storage.courses import CourseRow, Place
 from duly.wheel import zones
-from duly.wheel.occurrences import Course, Step
+from duly.wheel.occurrences import Course, Skip, Step
 from duly.wheel.schedule import Plan, load
 
-_ERRORS = {
-    reason: msgspec.json.encode({"type": reason, "message": message}).decode()
-    for reason, message in (
-        ("overrun", "it came due before the occurrence before it had ended"),
-        ("misfire", "it was too late"),
-        ("paused", "the task was paused"),
-        ("replaced", "the schedule was replaced"),
-    )
+_MESSAGES = {
+    "overrun": "it came due before the occurrence before it had ended",
+    "misfire": "it was too late",
+    "paused": "the task was paused",
+    "replaced": "the schedule was replaced",
+    "ended": "the task had ended",
 }
 
 
@@ -49,8 +51,21 @@ def place(plan: Plan, step: Step) -> Place:
         step.skip_until,
         step.skip_reason,
         None if plan.every is not None else zones.VERSION,
-        [(one.occurrence, _ERRORS[one.reason]) for one in step.skipped],
+        skips(step.skipped),
     )
+
+
+def skips(skipped: Sequence[Skip]) -> list[tuple[datetime, str]]:
+    """What is skipped, with the error of each."""
+    return [(one.occurrence, _error(one.reason, one.through)) for one in skipped]
+
+
+@lru_cache(64)
+def _error(reason: str, through: datetime | None) -> str:
+    said: dict[str, object] = {"type": reason, "message": _MESSAGES[reason]}
+    if through is not None:
+        said |= {"message": f"{_MESSAGES[reason]}, as had all up to {through}", "through": through}
+    return msgspec.json.encode(said).decode()
 
 
 def stay(row: CourseRow) -> Place:

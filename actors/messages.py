@@ -99,10 +99,14 @@ class Controlled(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """api, reaper -> recorder: these attempts ended. Answers for each whether it was recorded."""
+    """api, reaper -> recorder: these attempts ended. Answers for each whether it was recorded.
+
+    `reported`: by workers; then the ledger keeps those that are stale.
+    """
 
     ended: Sequence[Ended]
     reply: Reply[list[bool]]
+    reported: bool = False
 
 
 TickerMessage = Schedule | Ownership

@@ -18,6 +18,7 @@ from duly.actors.messages import Outcomes, Ownership, RecorderMessage
 from duly.actors.outcomes import parse_report
 from duly.actors.patience import Patience, QueuePatience
 from duly.actors.recording import record
+from duly.actors.refusals import Refusals
 from duly.actors.runtime import Actor, MailboxClosedError
 from duly.actors.tally import Tally
 from duly.storage.claims import Ended
@@ -54,16 +55,19 @@ class Recorder(Actor[RecorderMessage]):
         self._owned: frozenset[int] = frozenset()
         self._orphan_idle_ms = _ORPHAN_IDLE_MS
         self._handling = anyio.Lock()
+        self._refusals = Refusals(context)
         self._unreadable = Tally(log, "%d unreadable report(s) dropped, of %s")
         self._tell_at = 0.0
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._read_reports)
+            tasks.start_soon(self._refusals.write_on)
             await self._answer_messages()
             # What was read and not recorded, others would find only after a while.
             with anyio.move_on_after(_FINISH_S):
                 await self._handling.acquire()
+                await self._refusals.write()
             tasks.cancel_scope.cancel()
 
     # Messages
@@ -82,7 +86,7 @@ class Recorder(Actor[RecorderMessage]):
 
     async def _answer(self, message: Outcomes) -> None:
         try:
-            recorded = await self._record(list(message.ended))
+            recorded = await self._record(list(message.ended), reported=message.reported)
         except StoreUnavailableError as error:
             message.reply.fail(error)
         else:
@@ -204,7 +208,7 @@ class Recorder(Actor[RecorderMessage]):
     async def _record_surely(self, ended: list[Ended]) -> None:
         while ended:
             try:
-                await self._record(ended)
+                await self._record(ended, reported=True)
                 return
             except StoreUnavailableError as error:
                 await anyio.sleep(self._postgres.failed(error))
@@ -225,7 +229,7 @@ class Recorder(Actor[RecorderMessage]):
                         break
                     await anyio.sleep(self._redis.failed(error))
 
-    async def _record(self, ended: list[Ended]) -> set[tuple[UUID, int]]:
+    async def _record(self, ended: list[Ended], *, reported: bool) -> set[tuple[UUID, int]]:
         now: datetime = from_us(self._context.clock.now_us())
         recorded, waiting, measured, freed = await record(self._context.db, ended, now)
         self._context.meters.ended(measured)
@@ -233,6 +237,8 @@ class Recorder(Actor[RecorderMessage]):
         vitals = self._context.vitals
         vitals.recorded += len(recorded)
         vitals.stale_reports += len(ended) - len(recorded)
+        if reported and len(ended) > len(recorded):
+            self._refusals.add(ended, recorded)
         trail.tell(log, "recorded", recorded)
         self._context.feed.tell_ends(ended, recorded)
         await wakes.wake(self._context, waiting)

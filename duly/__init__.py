@@ -18,8 +18,10 @@ if TYPE_CHECKING:
         Every,
         Invalid,
         NotFound,
+        Occurrence,
         PreconditionFailed,
         Queue,
+        RejectedReport,
         Run,
         SyncClient,
         Task,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         Unauthorized,
         Unavailable,
         Unreachable,
+        Verdict,
     )
     from duly.nodes.worker import (
         AlreadyDone,
@@ -51,8 +54,10 @@ __all__ = [
     "Fail",
     "Invalid",
     "NotFound",
+    "Occurrence",
     "PreconditionFailed",
     "Queue",
+    "RejectedReport",
     "Retry",
     "Run",
     "Snooze",
@@ -63,6 +68,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unreachable",
+    "Verdict",
     "Worker",
     "create_effects_table",
 ]

@@ -7,7 +7,12 @@ from duly.storage.database import Database
 DAYS_AHEAD = 7
 """Partitions are made this many days ahead, so that a node may be away for a week."""
 
-_BY_DAY = (("finished_tasks", "finished_at"), ("runs", "recorded_at"), ("audit", "at"))
+_BY_DAY = (
+    ("finished_tasks", "finished_at"),
+    ("runs", "recorded_at"),
+    ("audit", "at"),
+    ("rejected_reports", "day"),
+)
 
 
 async def server_time(db: Database) -> datetime:

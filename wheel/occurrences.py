@@ -52,10 +52,14 @@ class Course(NamedTuple):
 
 
 class Skip(NamedTuple):
-    """An occurrence that is not run, and why: `overrun`, `misfire`, `paused` or `replaced`."""
+    """An occurrence that is not run, and why: `overrun`, `misfire`, `paused`, `replaced` or `ended`.
+
+    `through`: it stands for every occurrence after it, too, up to this instant.
+    """
 
     occurrence: datetime
     reason: str
+    through: datetime | None = None
 
 
 class Step(NamedTuple):
@@ -189,6 +193,20 @@ def replaced(
     return _wait(course.id, plan, overrun, over)._replace(skipped=skipped)
 
 
+def cancelled(course: Course, now: datetime, limit: int = SKIPS_MAX) -> tuple[Skip, ...]:
+    """What came due after the occurrence that waits or runs, at the end of the task by a cancel.
+
+    That cannot be put off: if it is more than `limit`, the last one stands for the rest. After the last
+    that `max_runs` allows there is no other.
+    """
+    runs = course.runs_done + counts(course)
+    if course.begun and course.plan.max_runs is not None and runs >= course.plan.max_runs:
+        return ()
+    passed, complete = _came_due(course, course.done, now, limit)
+    skipped = _skips(passed, "ended")
+    return skipped if complete else (*skipped[:-1], skipped[-1]._replace(through=now))
+
+
 def requeued(course: Course, overrun: str) -> Step:
     """Where it is, under another overrun policy."""
     usual = course.next_run_at == _due(course, course.occurrence) and counts(course)
@@ -222,7 +240,10 @@ def rezoned(course: Course, now: datetime) -> Step | None:
     is_usual = at == _due(course, course.occurrence) and course.skip_until is None
     if course.begun or at is None or at <= now or not is_usual:
         return None
-    return _wait(course.id, course.plan, course.overrun, course.done_until)
+    step = _wait(course.id, course.plan, course.overrun, course.done_until)
+    if step.occurrence is None:
+        return step._replace(skipped=(Skip(course.occurrence, "ended"),))
+    return step
 
 
 def _wait(task_id: UUID, plan: Plan, overrun: str, done: datetime | None) -> Step:

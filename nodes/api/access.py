@@ -43,6 +43,8 @@ ROUTES: Final[Mapping[tuple[str, str], Role | None]] = {
     ("GET", "/v1/tasks/{id}/runs"): "read",
     ("GET", "/v1/tasks/{id}/explain"): "read",
     ("GET", "/v1/load"): "read",
+    ("GET", "/v1/tasks/{id}/ledger"): "read",
+    ("GET", "/v1/ledger"): "read",
     ("GET", "/v1/nodes"): "read",
     ("GET", "/v1/workers"): "read",
     ("GET", "/v1/slots"): "read",

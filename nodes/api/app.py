@@ -16,6 +16,7 @@ from duly.nodes.api.cluster import ClusterHandlers
 from duly.nodes.api.events import EventHandlers
 from duly.nodes.api.explain import ExplainHandlers
 from duly.nodes.api.health import HealthHandlers
+from duly.nodes.api.ledger import LedgerHandlers
 from duly.nodes.api.load import LoadHandlers
 from duly.nodes.api.metrics import MetricsHandlers
 from duly.nodes.api.nodes import NodeHandlers
@@ -64,6 +65,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         AuditHandlers(context),
         LoadHandlers(context),
         AlertHandlers(context),
+        LedgerHandlers(context),
         NodeHandlers(context),
         events,
         SessionHandlers(context, access),

@@ -96,6 +96,7 @@ class _Node(Collector):
             ("claimed", vitals.claimed, "Tasks claimed by this node"),
             ("recorded", vitals.recorded, "Outcomes recorded by this node"),
             ("stale_reports", vitals.stale_reports, "Reports whose token was not the row's"),
+            ("unkept_reports", vitals.unkept_reports, "Stale reports, too many for the ledger"),
             ("lost", vitals.lost, "Attempts whose worker was lost"),
             ("timed_out", vitals.timed_out, "Attempts that had their time"),
             ("republished", vitals.republished, "Tasks that were in no stream, published again"),

@@ -26,7 +26,8 @@ from duly.wheel.preview import COUNT_MAX
 _TYPES = (
     wire.TaskSubmission, wire.BatchAnswer, wire.TaskPatch, wire.TaskView, wire.TaskPage,
     wire.RunPage, wire.StartBody, wire.ReportBody, wire.ReportBatch, wire.ReportAnswer,
-    wire.AlertPage, wire.AuditPage, Readiness, FieldError, SchedulePreview, NodeList,
+    wire.AlertPage, wire.AuditPage, wire.LedgerPage, wire.EntryPage, Readiness, FieldError,
+    SchedulePreview, NodeList,
     SessionView, SignIn,
     WorkerList, SlotList, Explanation,
     Stats, Series, DueLoad,
@@ -81,6 +82,8 @@ def _paths() -> dict[str, Any]:
     one, page = [_parameter("id", "path")], [_parameter("limit"), _parameter("cursor")]
     filters = [_parameter(name) for name in TASK_FILTER]
     noted = [_parameter(n) for n in ("who", "action", "task_id", "before", "since")]
+    names = ("since", "until", "type", "queue", "verdict", "reason")
+    ledger = [_parameter(n) for n in names]
     batch = {
         "type": "object", "required": ["tasks"], "additionalProperties": False,
         "properties": {"tasks": {"type": "array", "items": _ref("TaskSubmission")}},
@@ -126,6 +129,12 @@ def _paths() -> dict[str, Any]:
         "/v1/tasks/{id}/explain": {
             "get": _operation("Why a task has not run", {200: _ref("Explanation")}, (404, 422),
                               parameters=one)},
+        "/v1/tasks/{id}/ledger": {
+            "get": _operation("What became of each occurrence of a task, newest first",
+                              {200: _ref("LedgerPage")}, (404, 422), parameters=one + page)},
+        "/v1/ledger": {
+            "get": _operation("What became of occurrences, newest first", {200: _ref("EntryPage")},
+                              (422,), parameters=ledger + page)},
         "/v1/tasks/{id}/start": {
             "post": _operation("Grant a token its one start", {200: started},
                                (*body_errors, 409), body=_ref("StartBody"), parameters=one)},

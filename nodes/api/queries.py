@@ -3,8 +3,8 @@
 import base64
 import binascii
 import re
-from collections.abc import Collection
-from datetime import datetime
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from uuid import UUID
 
 import msgspec
@@ -12,7 +12,7 @@ from aiohttp import web
 
 from duly.nodes.api import json_guard
 from duly.nodes.api.problems import FieldError, invalid
-from duly.storage import audit
+from duly.storage import audit, ledger
 from duly.storage.listing import Filter
 from duly.wheel.durations import parse_time
 
@@ -181,6 +181,40 @@ def audit_cursor(request: web.Request) -> tuple[datetime, int] | None:
     """The (at, id) after which the audit log goes on."""
     place = _number_and_time(request)
     return place and (place[1], place[0])
+
+
+def ledger_filter(request: web.Request) -> ledger.Filter:
+    """The filter of the ledger."""
+    query = request.query
+    for name in ("type", "queue"):
+        _check_text(name, query.get(name, ""))
+    verdict, reason = query.get("verdict"), query.get("reason")
+    _check_one_of("verdict", verdict, (*ledger.VERDICTS, "rejected"))
+    _check_one_of("reason", reason, ledger.REASONS)
+    if reason is not None and verdict not in (None, "skipped"):
+        raise invalid(FieldError("reason", "goes with the verdict skipped"))
+    since = instant(request, "since") or datetime(1970, 1, 1, tzinfo=UTC)
+    return ledger.Filter(since, query.get("type"), query.get("queue"), verdict, reason)
+
+
+def _check_one_of(name: str, value: str | None, known: Sequence[str]) -> None:
+    if value is not None and value not in known:
+        raise invalid(FieldError(name, f"must be one of {', '.join(known)}"))
+
+
+def ledger_place(request: web.Request) -> ledger.Place:
+    """Where the ledger goes on: after a cursor, else before `until`, else at its end."""
+    until = instant(request, "until") or datetime(3000, 1, 1, tzinfo=UTC)
+    parts = _cursor(request, 3)
+    if parts is None:
+        return ledger.Place(until, UUID(int=0), -1)
+    if not _UUID.fullmatch(parts[1]) or not re.fullmatch(r"[0-9]{1,18}", parts[2], re.ASCII):
+        raise _bad_cursor()
+    try:
+        at = parse_time(parts[0])
+    except ValueError:
+        raise _bad_cursor() from None
+    return ledger.Place(at, UUID(parts[1]), int(parts[2]))
 
 
 def _number_and_time(request: web.Request) -> tuple[int, datetime] | None:

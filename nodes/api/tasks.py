@@ -10,6 +10,7 @@ from aiohttp import web
 from msgspec import UNSET
 
 from duly.actors import wakes
+from duly.actors.cancelling import cancel
 from duly.actors.context import Context
 from duly.actors.feed import Change
 from duly.actors.patience import Patience
@@ -122,7 +123,7 @@ class TaskHandlers:
     async def cancel(self, request: web.Request) -> web.Response:
         """Cancel a pending or running task."""
         task_id = queries.task_id(request)
-        done = await tasks.cancel(self._db, task_id, self._now(), note("cancel"))
+        done = await cancel(self._db, self._context.clock, task_id, note("cancel"))
         if done is None:
             raise _refusal("only an unfinished task can be cancelled", await self._find(task_id))
         await wakes.freed(self._context, [done.row.concurrency_key])

@@ -22,7 +22,7 @@ def task(row: TaskRow, *, payloads: bool = True) -> TaskView:
         id=row.id,
         type=row.type,
         queue=row.queue,
-        payload=_raw(row.payload if payloads else None),
+        payload=raw(row.payload if payloads else None),
         status=row.status,  # type: ignore[arg-type]  # a CHECK of the table
         paused=row.paused,
         next_run_at=row.next_run_at,
@@ -31,15 +31,15 @@ def task(row: TaskRow, *, payloads: bool = True) -> TaskView:
         version=row.version,
         retry_count=row.retry_count,
         max_retries=row.max_retries,
-        backoff=_DEFAULT_BACKOFF if row.backoff is None else _raw(row.backoff),
+        backoff=_DEFAULT_BACKOFF if row.backoff is None else raw(row.backoff),
         timeout=row.timeout,
-        schedule=_raw(row.schedule),
+        schedule=raw(row.schedule),
         overrun=row.overrun,
         misfire_grace=row.misfire_grace,
         on_lost=row.on_lost,
         priority=row.priority,
         idempotency_key=row.idempotency_key,
-        tags=_raw(row.tags),
+        tags=raw(row.tags),
         concurrency_key=row.concurrency_key,
         concurrency_limit=row.concurrency_limit,
         fairness_key=row.fairness_key,
@@ -48,8 +48,8 @@ def task(row: TaskRow, *, payloads: bool = True) -> TaskView:
         started_at=row.started_at,
         finished_at=row.finished_at,
         worker=row.worker,
-        result=_raw(row.result if payloads else None),
-        error=_raw(row.error),
+        result=raw(row.result if payloads else None),
+        error=raw(row.error),
         hidden=UNSET if payloads else ["payload", "result"],
     )
 
@@ -79,21 +79,22 @@ def run(row: RunRow, *, payloads: bool = True) -> RunView:
         worker=row.worker,
         started_at=row.started_at,
         finished_at=row.finished_at,
-        error=_raw(row.error),
-        result=_raw(row.result if payloads else None),
+        error=raw(row.error),
+        result=raw(row.result if payloads else None),
         hidden=UNSET if payloads else ["result"],
     )
 
 
 def noted(row: Noted) -> AuditEntry:
     """A change in the audit log."""
-    return AuditEntry(row.at, row.who, row.role, row.action, row.task_id, _raw(row.details))
+    return AuditEntry(row.at, row.who, row.role, row.action, row.task_id, raw(row.details))
 
 
 def alert(row: Alert) -> AlertView:
     """An alert over a watched schedule."""
-    return AlertView(*row[:-1], _raw(row.details))
+    return AlertView(*row[:-1], raw(row.details))
 
 
-def _raw(text: str | None) -> Raw:
+def raw(text: str | None) -> Raw:
+    """Stored JSON as it is; None as null."""
     return NULL if text is None else Raw(text.encode())

@@ -191,6 +191,77 @@ class RunPage(msgspec.Struct):
     next_cursor: str | None
 
 
+Verdict = Literal["completed", "failed", "cancelled", "skipped"]
+Reason = Annotated[
+    str, _shown(examples=["overrun", "misfire", "paused", "ended", "replaced", "expired"])
+]
+
+
+class RejectedView(msgspec.Struct):
+    """A report that was refused. `times`: how often it came."""
+
+    token: int
+    outcome: str
+    worker: str | None
+    received_at: datetime
+    reason: str
+    error: Raw
+    times: int
+
+
+class LedgerItem(msgspec.Struct):
+    """What became of one occurrence; `verdict` null: it is still open.
+
+    `attempts`, `rejected`: the newest ones. `through`: it stands for every later occurrence up to then.
+    """
+
+    occurrence: datetime
+    verdict: Verdict | None
+    reason: Reason | None
+    through: datetime | None
+    recorded_at: datetime | None
+    attempts: list[RunView]
+    rejected: list[RejectedView]
+
+
+class LedgerPage(msgspec.Struct):
+    """A page of occurrences of a task, newest first."""
+
+    items: list[LedgerItem]
+    next_cursor: str | None
+
+
+class EntryView(msgspec.Struct):
+    """A verdict, or (as `rejected`) a report that was refused.
+
+    `outcome`: of the last attempt, or of the report. `through`: as in the ledger of a task.
+    """
+
+    task_id: UUID
+    type: str
+    queue: str
+    occurrence: datetime
+    verdict: Verdict | Literal["rejected"]
+    reason: Reason | None
+    through: datetime | None
+    outcome: str
+    attempt: int | None
+    token: int
+    worker: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    recorded_at: datetime
+    error: Raw
+    times: int
+
+
+class EntryPage(msgspec.Struct):
+    """A page of verdicts, newest first; it may have few items, or none, and yet a next page."""
+
+    items: list[EntryView]
+    next_cursor: str | None
+
+
 class AuditEntry(msgspec.Struct):
     """A change that somebody made. `who`: the name of the token, null on a node without tokens."""
 

@@ -105,7 +105,7 @@ class WorkerHandlers:
 
     async def _record(self, ended: list[Ended]) -> list[bool]:
         reply: Reply[list[bool]] = Reply()
-        if not self._context.boxes.recorder.offer(Outcomes(ended, reply)):
+        if not self._context.boxes.recorder.offer(Outcomes(ended, reply, reported=True)):
             raise unavailable("too many reports are waiting")
         try:
             recorded = await reply.wait(_ANSWER_S)

@@ -4,7 +4,18 @@ import argparse
 import sys
 from importlib.metadata import version
 
-from duly.nodes.cli import cluster, demo, fire_times, importing, queues, serve, tasks, tokens, up
+from duly.nodes.cli import (
+    cluster,
+    demo,
+    fire_times,
+    importing,
+    ledger,
+    queues,
+    serve,
+    tasks,
+    tokens,
+    up,
+)
 from duly.nodes.cli.errors import CommandError
 
 
@@ -34,6 +45,6 @@ def build() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"duly {version('duly')}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for part in (up, demo, serve, tasks, cluster, queues, fire_times, importing, tokens):
+    for part in (up, demo, serve, tasks, ledger, cluster, queues, fire_times, importing, tokens):
         part.add_to(commands)
     return parser

@@ -12,7 +12,16 @@ import msgspec
 from duly.nodes import exact_json
 from duly.nodes.cli import values
 from duly.nodes.cli.errors import fail
-from duly.nodes.client import Alert, ApiError, DulyError, Run, SyncClient, Task
+from duly.nodes.client import (
+    Alert,
+    ApiError,
+    DulyError,
+    Occurrence,
+    Run,
+    SyncClient,
+    Task,
+    Verdict,
+)
 
 _json: exact_json.ExactDecoder[Any] = exact_json.ExactDecoder()
 _ERROR_CHARS = 200
@@ -219,35 +228,35 @@ def _list(client: SyncClient, args: argparse.Namespace) -> None:
     filters = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     for task in client.list(**filters):
         if args.json:
-            _print_json(task)
+            print_json(task)
         else:
             due = task.next_run_at or task.finished_at
-            print(f"{task.id}  {task.status:<9}  {_time(due):<29}  {task.queue}  {task.type}")
+            print(f"{task.id}  {task.status:<9}  {time(due):<29}  {task.queue}  {task.type}")
 
 
 def _runs(client: SyncClient, args: argparse.Namespace) -> None:
     for run in client.runs(args.id):
         if args.json:
-            _print_json(run)
+            print_json(run)
         else:
-            error = "" if run.error is None else f"  {_text(run.error)}"
+            error = "" if run.error is None else f"  {error_text(run.error)}"
             print(f"attempt {run.attempt}  token {run.token}  {run.outcome:<9}  "
-                  f"{_time(run.finished_at)}  {run.worker or '-'}{error}")  # fmt: skip
+                  f"{time(run.finished_at)}  {run.worker or '-'}{error}")  # fmt: skip
 
 
 def _alerts(client: SyncClient, args: argparse.Namespace) -> None:
     for alert in client.alerts(open=None if args.all else True):
         if args.json:
-            _print_json(alert)
+            print_json(alert)
         else:
-            over = "" if alert.cleared_at is None else f"  over {_time(alert.cleared_at)}"
-            print(f"{alert.task_id}  {alert.kind:<11}  since {_time(alert.since)}{over}  "
+            over = "" if alert.cleared_at is None else f"  over {time(alert.cleared_at)}"
+            print(f"{alert.task_id}  {alert.kind:<11}  since {time(alert.since)}{over}  "
                   f"{alert.queue}  {alert.type}")  # fmt: skip
 
 
 def _show(task: Task, args: argparse.Namespace) -> None:
     if args.json:
-        _print_json(task)
+        print_json(task)
         return
     for name in ("id", "type", "queue", "status", "paused", "next_run_at", "schedule", "version", "retry_count",
                  "max_retries", "worker", "finished_at", "payload", "result", "error"):  # fmt: skip
@@ -255,17 +264,18 @@ def _show(task: Task, args: argparse.Namespace) -> None:
         if value is None or (name in ("retry_count", "paused") and not value):
             continue
         if isinstance(value, datetime):
-            value = _time(value)
+            value = time(value)
         elif name in ("payload", "result", "error", "schedule", "paused"):
             value = exact_json.encode(value).decode()
         print(f"{name:<12} {value}")
 
 
-def _print_json(value: Task | Run | Alert) -> None:
+def print_json(value: Task | Run | Alert | Occurrence | Verdict) -> None:
+    """As the API shows it, in one line."""
     print(exact_json.encode(value).decode())
 
 
-def _text(error: Any) -> str:
+def error_text(error: Any) -> str:
     """An error in one short line."""
     if isinstance(error, dict) and {"type", "message"} <= error.keys():
         text = f"{error['type']}: {error['message']}"
@@ -274,5 +284,6 @@ def _text(error: Any) -> str:
     return ascii(text[:_ERROR_CHARS])[1:-1] if not text.isprintable() else text[:_ERROR_CHARS]
 
 
-def _time(value: datetime | None) -> str:
+def time(value: datetime | None) -> str:
+    """To the millisecond; a dash for none."""
     return "-" if value is None else value.isoformat(timespec="milliseconds")

@@ -2,7 +2,7 @@
 
 client.py     Client: one method for each call of the API
 sync.py       SyncClient: the same methods for code without an event loop
-models.py     tasks, runs, alerts, queues, nodes and workers, as the API shows them
+models.py     tasks, runs, the ledger, alerts, queues, nodes and workers, as the API shows them
 options.py    what may be given, and how it is written as JSON
 schedules.py  Every and Cron
 values.py     times and durations
@@ -24,7 +24,18 @@ from duly.nodes.client.errors import (
     Unavailable,
     Unreachable,
 )
-from duly.nodes.client.models import Alert, Explanation, LiveNode, LiveWorker, Queue, Run, Task
+from duly.nodes.client.models import (
+    Alert,
+    Explanation,
+    LiveNode,
+    LiveWorker,
+    Occurrence,
+    Queue,
+    RejectedReport,
+    Run,
+    Task,
+    Verdict,
+)
 from duly.nodes.client.options import NewTask, QueueChanges, TaskChanges, TaskOptions
 from duly.nodes.client.pages import Pages
 from duly.nodes.client.schedules import Cron, Every
@@ -45,10 +56,12 @@ __all__ = [
     "LiveWorker",
     "NewTask",
     "NotFound",
+    "Occurrence",
     "Pages",
     "PreconditionFailed",
     "Queue",
     "QueueChanges",
+    "RejectedReport",
     "Run",
     "SyncClient",
     "Task",
@@ -58,4 +71,5 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unreachable",
+    "Verdict",
 ]

@@ -10,7 +10,17 @@ from uuid import UUID
 import msgspec
 
 from duly.nodes.client import options
-from duly.nodes.client.models import Alert, Explanation, LiveNode, LiveWorker, Queue, Run, Task
+from duly.nodes.client.models import (
+    Alert,
+    Explanation,
+    LiveNode,
+    LiveWorker,
+    Occurrence,
+    Queue,
+    Run,
+    Task,
+    Verdict,
+)
 from duly.nodes.client.options import NewTask, QueueChanges, TaskChanges, TaskOptions
 from duly.nodes.client.pages import Pages
 from duly.nodes.client.transport import Transport
@@ -46,6 +56,16 @@ class _QueuePage(msgspec.Struct):
     next_cursor: str | None = None
 
 
+class _OccurrencePage(msgspec.Struct):
+    items: list[Occurrence]
+    next_cursor: str | None = None
+
+
+class _VerdictPage(msgspec.Struct):
+    items: list[Verdict]
+    next_cursor: str | None = None
+
+
 class _Ids(msgspec.Struct):
     ids: list[UUID]
 
@@ -59,6 +79,8 @@ _WORKERS: Final[ExactDecoder[_Workers]] = ExactDecoder(_Workers)
 _ALERT_PAGE: Final[ExactDecoder[_AlertPage]] = ExactDecoder(_AlertPage)
 _QUEUE: Final[ExactDecoder[Queue]] = ExactDecoder(Queue)
 _QUEUE_PAGE: Final[ExactDecoder[_QueuePage]] = ExactDecoder(_QueuePage)
+_OCCURRENCE_PAGE: Final[ExactDecoder[_OccurrencePage]] = ExactDecoder(_OccurrencePage)
+_VERDICT_PAGE: Final[ExactDecoder[_VerdictPage]] = ExactDecoder(_VerdictPage)
 _IDS: Final[ExactDecoder[_Ids]] = ExactDecoder(_Ids)
 
 
@@ -272,6 +294,48 @@ class Client:
         """Pause or resume a queue, or limit it, for all nodes; returns it as it is then."""
         body = options.encode(options.queue_changes(wanted))
         return _QUEUE.decode(await self._send("PUT", _queue_path(name), body))
+
+    def ledger(
+        self,
+        id: UUID | str,  # noqa: A002 - the name that users see
+        *,
+        limit: int | None = None,
+    ) -> Pages[Occurrence]:
+        """Return the due times of a task and what became of each, newest first, an open one before all."""
+        path = _path(id, "ledger")
+
+        async def fetch(cursor: str | None, size: int) -> tuple[list[Occurrence], str | None]:
+            wanted = {"cursor": cursor, "limit": str(size)}
+            page = _OCCURRENCE_PAGE.decode(await self._send("GET", path, query=wanted))
+            return page.items, page.next_cursor
+
+        return Pages(fetch, limit)
+
+    def verdicts(
+        self,
+        *,
+        since: When | None = None,
+        until: When | None = None,
+        type: str | None = None,  # noqa: A002 - the name that users see
+        queue: str | None = None,
+        verdict: str | None = None,
+        reason: str | None = None,
+        limit: int | None = None,
+    ) -> Pages[Verdict]:
+        """Look for what became of due times of any task, newest first, recorded from `since` to `until`.
+
+        `verdict`: `completed`, `failed`, `cancelled`, `skipped`, or `rejected` for refused reports.
+        """
+        query = {"type": type, "queue": queue, "verdict": verdict, "reason": reason}
+        for name, value in (("since", since), ("until", until)):
+            query[name] = None if value is None else moment(name, value)
+
+        async def fetch(cursor: str | None, size: int) -> tuple[list[Verdict], str | None]:
+            wanted = {**query, "cursor": cursor, "limit": str(size)}
+            page = _VERDICT_PAGE.decode(await self._send("GET", "/v1/ledger", query=wanted))
+            return page.items, page.next_cursor
+
+        return Pages(fetch, limit)
 
     async def _send(
         self,

@@ -1,4 +1,4 @@
-"""Tasks, runs, alerts, queues, nodes and workers as the API shows them. Numbers in payload and result are exact.
+"""Tasks, runs, the ledger, alerts, queues, nodes and workers as the API shows them. Numbers in payload and result are exact.
 
 Fields that a newer node adds are ignored, fields that an older one lacks have their default.
 """
@@ -157,3 +157,54 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     cleared_at: datetime | None = None
     """None as long as it lasts."""
     details: Any = None
+
+
+class RejectedReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A report that was refused, as its attempt had ended or was never made."""
+
+    token: int
+    outcome: str
+    worker: str | None = None
+    received_at: datetime | None = None
+    reason: str | None = None
+    error: Any = None
+    times: int = 1
+    """How often it came."""
+
+
+class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
+    """A due time of a task, and what became of it."""
+
+    occurrence: datetime
+    verdict: str | None = None
+    """`completed`, `failed`, `cancelled` or `skipped`; None: it is still open."""
+    reason: str | None = None
+    """Why it was skipped: `overrun`, `misfire`, `paused`, `ended`, `replaced` or `expired`."""
+    through: datetime | None = None
+    """This stands for every later occurrence, too, up to then."""
+    recorded_at: datetime | None = None
+    attempts: tuple[Run, ...] = ()
+    rejected: tuple[RejectedReport, ...] = ()
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a due time of any task; or, as `rejected`, a report that was refused."""
+
+    task_id: UUID
+    type: str
+    queue: str
+    occurrence: datetime
+    verdict: str
+    reason: str | None = None
+    through: datetime | None = None
+    outcome: str | None = None
+    """Of the last attempt, or of the report."""
+    attempt: int | None = None
+    token: int | None = None
+    worker: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    recorded_at: datetime | None = None
+    error: Any = None
+    times: int = 1
+    """How often the report came."""

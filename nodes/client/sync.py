@@ -11,7 +11,17 @@ from uuid import UUID
 
 from duly.nodes.client.client import Client
 from duly.nodes.client.loop_thread import LoopThread
-from duly.nodes.client.models import Alert, Explanation, LiveNode, LiveWorker, Queue, Run, Task
+from duly.nodes.client.models import (
+    Alert,
+    Explanation,
+    LiveNode,
+    LiveWorker,
+    Occurrence,
+    Queue,
+    Run,
+    Task,
+    Verdict,
+)
 from duly.nodes.client.options import NewTask, QueueChanges, TaskChanges, TaskOptions
 from duly.nodes.client.pages import Pages
 from duly.nodes.client.values import When
@@ -167,6 +177,38 @@ class SyncClient:
     def update_queue(self, name: str, **wanted: Unpack[QueueChanges]) -> Queue:
         """Pause, resume or limit a queue; see `Client.update_queue`."""
         return self._thread.run(self._client.update_queue(name, **wanted))
+
+    def ledger(
+        self,
+        id: UUID | str,  # noqa: A002 - the name that users see
+        *,
+        limit: int | None = None,
+    ) -> Iterator[Occurrence]:
+        """Return what became of the due times of a task; see `Client.ledger`."""
+        return self._items(self._client.ledger(id, limit=limit))
+
+    def verdicts(
+        self,
+        *,
+        since: When | None = None,
+        until: When | None = None,
+        type: str | None = None,  # noqa: A002 - the name that users see
+        queue: str | None = None,
+        verdict: str | None = None,
+        reason: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Verdict]:
+        """Look for what became of due times of any task; see `Client.verdicts`."""
+        pages = self._client.verdicts(
+            since=since,
+            until=until,
+            type=type,
+            queue=queue,
+            verdict=verdict,
+            reason=reason,
+            limit=limit,
+        )
+        return self._items(pages)
 
     def _items(self, pages: Pages[T]) -> Iterator[T]:
         while page := self._thread.run(pages.next_page()):

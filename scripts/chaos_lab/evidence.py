@@ -85,6 +85,10 @@ class Run(NamedTuple):
     result: str | None
     occurrence: float = 0.0
     """Nominal time of the occurrence."""
+    verdict: str | None = None
+    """What became of the occurrence; None: it went on after this."""
+    ran: bool = True
+    """False: it only waited when it was skipped or cancelled."""
 
 
 class Effect(NamedTuple):

@@ -44,8 +44,8 @@ def start_again() -> None:
 
 def cancel_nothing() -> None:
     """A cancel is recorded and answered, and the task goes on."""
-    _replace("cancel", "delete from tasks where id = $1 returning *",
-             "select * from tasks where id = $1")  # fmt: skip
+    _replace("cancel", "delete from tasks\n", "select * from tasks\n")
+    _replace("cancel", "\n    returning *\n), moved", "\n), moved")
 
 
 def answer_before_commit() -> None:
@@ -81,6 +81,11 @@ def skip_unseen() -> None:
     _replace("settle", "on s.id = e.id", "on s.id = e.id and false")
 
 
+def judge_too_early() -> None:
+    """An attempt that is tried again is taken for what became of the occurrence."""
+    _replace("settle", "case when r.again_at is null or r.next is not null", "case when true")
+
+
 def clock_ahead() -> None:
     """The node takes the cluster's clock to be later than it is."""
     now_us = ClusterClock.now_us
@@ -91,7 +96,7 @@ BUGS: Final[dict[str, Callable[[], None]]] = {
     bug.__name__: bug
     for bug in (
         claim_any_version, record_any_token, start_again, cancel_nothing, answer_before_commit,
-        publish_nothing, clock_ahead, skip_unseen,
+        publish_nothing, clock_ahead, skip_unseen, judge_too_early,
     )
 }  # fmt: skip
 """Every bug by its name."""

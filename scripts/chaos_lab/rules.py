@@ -192,7 +192,7 @@ def _started_after(
     had = {
         run.token
         for run in evidence.runs.get(answer.id, [])
-        if run.outcome in (*_TAKEN_AWAY, "cancelled")
+        if run.ran and run.outcome in (*_TAKEN_AWAY, "cancelled")
     }
     for start in evidence.starts.get(answer.id, []):
         if start.at > answer.answered and start.token not in had and counts(start):
@@ -263,6 +263,28 @@ def _first_owed(task: Task, every: float, outcomes: Iterable[int]) -> int:
     return max(0, math.ceil((made_by - task.due) / every))
 
 
+def verdicts(evidence: Evidence) -> Iterator[Broken]:
+    """Each occurrence of a task that has ended has one verdict: that of its last run."""
+    for task_id in evidence.finals:
+        runs = evidence.runs.get(task_id, [])
+        if not runs:
+            yield Broken("verdicts", task_id, "ended without a verdict")
+        occurrences: dict[float, list[Run]] = {}
+        for run in runs:
+            occurrences.setdefault(run.occurrence, []).append(run)
+        for at, some in occurrences.items():
+            said = [run.verdict for run in some if run.verdict is not None]
+            if len(said) != 1:
+                yield Broken("verdicts", task_id, f"the verdicts over {at} are {said}")
+            elif some[-1].verdict != _verdict(some[-1]):
+                shown = [(run.outcome, run.verdict) for run in some]
+                yield Broken("verdicts", task_id, f"{at}: not that of the last run: {shown}")
+
+
+def _verdict(run: Run) -> str:
+    return "failed" if run.outcome in _TAKEN_AWAY else run.outcome
+
+
 def _is_periodic(evidence: Evidence, task_id: str) -> bool:
     task = evidence.tasks.get(task_id)
     return task is not None and task.every is not None
@@ -277,6 +299,6 @@ def _one_off(evidence: Evidence) -> Iterator[tuple[str, list[Run]]]:
 
 RULES: tuple[Rule, ...] = (
     lost, stuck, twice, tokens, outcome, unrecorded, early, cancelled, changed, once, effects,
-    grid,
+    grid, verdicts,
 )  # fmt: skip
 """Every rule, the gravest first."""

@@ -23,7 +23,8 @@ select id::text, status, version as token, result #>> '{}' as result from finish
 union all select id::text, status, version, null from tasks"""
 _RUNS = """
 select task_id::text as id, token, outcome, extract(epoch from recorded_at)::float8 as recorded,
-       result #>> '{}' as result, extract(epoch from occurrence)::float8 as occurrence
+       result #>> '{}' as result, extract(epoch from occurrence)::float8 as occurrence, verdict,
+       finished_at is not null as ran
 from runs order by recorded_at, token"""
 _EFFECTS = "select task_id::text as id, occurrence::text as occurrence, token from chaos_effects"
 _FENCES = """

@@ -88,8 +88,11 @@ with gone as (
         $3, '"expired"'
     from gone
 ), attempt as (
-    insert into runs (task_id, token, occurrence, attempt, outcome, recorded_at, error)
-    select id, version + 1, occurrence, retry_count + 1, 'skipped', $3, '"expired"' from gone
+    insert into runs (task_id, type, queue, token, occurrence, attempt, outcome, verdict, recorded_at,
+                      error)
+    select id, type, queue, version + 1, occurrence, retry_count + 1, 'skipped', 'skipped', $3,
+           '"expired"'
+    from gone
 )
 select id from gone;
 
@@ -124,9 +127,10 @@ with reported as (
         began, $7, by, result
     from gone
 ), attempt as (
-    insert into runs (task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at,
-                      recorded_at, result)
-    select id, version, occurrence, retry_count + 1, 'completed', by, began, ended, $7, result
+    insert into runs (task_id, type, queue, token, occurrence, attempt, outcome, verdict, worker,
+                      started_at, finished_at, recorded_at, result)
+    select id, type, queue, version, occurrence, retry_count + 1, 'completed', 'completed', by, began,
+           ended, $7, result
     from gone
 )
 select id, version, type, next_run_at, concurrency_key from gone;
@@ -211,19 +215,24 @@ with settled as (
         last_result, last_error
     from gone
 ), ended as (
-    select id, version, concurrency_key from again
-    union all select id, version, concurrency_key from gone
+    select id, version, type, queue, concurrency_key from again
+    union all select id, version, type, queue, concurrency_key from gone
 ), attempt as (
-    insert into runs (task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at,
-                      recorded_at, error, result)
-    select e.id, e.version, r.occurrence, r.attempt, r.outcome, r.by, r.began, r.ended, $27, r.error,
-           r.result
+    -- The occurrence is over unless it is tried again: then this is what became of it.
+    insert into runs (task_id, type, queue, token, occurrence, attempt, outcome, verdict, worker,
+                      started_at, finished_at, recorded_at, error, result)
+    select e.id, e.type, e.queue, e.version, r.occurrence, r.attempt, r.outcome,
+           case when r.again_at is null or r.next is not null
+               then case r.outcome when 'completed' then 'completed' else 'failed' end end,
+           r.by, r.began, r.ended, $27, r.error, r.result
     from ended e join settled r on r.id = e.id and r.token = e.version
     where r.outcome is not null
 ), skipped as (
     -- A microsecond apart: so they have an order, and are not the same run.
-    insert into runs (task_id, token, occurrence, attempt, outcome, recorded_at, error)
-    select e.id, e.version, s.occurrence, 1, 'skipped', $27 + s.place * interval '1 microsecond', s.error
+    insert into runs (task_id, type, queue, token, occurrence, attempt, outcome, verdict, recorded_at,
+                      error)
+    select e.id, e.type, e.queue, e.version, s.occurrence, 1, 'skipped', 'skipped',
+           $27 + s.place * interval '1 microsecond', s.error
     from ended e
     join unnest($24::uuid[], $25::timestamptz[], $26::jsonb[])
         with ordinality as s (id, occurrence, error, place) on s.id = e.id

@@ -27,7 +27,7 @@ with asked as (
     where t.id = r.id and t.version = r.version and r.next_run_at is not null
       and case when t.status = 'pending' then true end
     returning t.id, t.version, t.slot, t.next_run_at, t.priority, t.queue, t.paused, t.concurrency_key,
-        t.fairness_key
+        t.fairness_key, t.type
 ), gone as (
     delete from tasks t using asked r
     where t.id = r.id and t.version = r.version and r.next_run_at is null
@@ -52,10 +52,12 @@ with asked as (
         order by r.token desc, r.recorded_at desc limit 1
     ) l on true
 ), changed as (
-    select id, version from again union all select id, version + 1 from gone
+    select id, version, type, queue from again union all select id, version + 1, type, queue from gone
 ), skipped as (
-    insert into runs (task_id, token, occurrence, attempt, outcome, recorded_at, error)
-    select c.id, c.version, s.occurrence, 1, 'skipped', $14 + s.place * interval '1 microsecond', s.error
+    insert into runs (task_id, type, queue, token, occurrence, attempt, outcome, verdict, recorded_at,
+                      error)
+    select c.id, c.type, c.queue, c.version, s.occurrence, 1, 'skipped', 'skipped',
+           $14 + s.place * interval '1 microsecond', s.error
     from changed c
     join unnest($10::uuid[], $11::timestamptz[], $12::jsonb[])
         with ordinality as s (id, occurrence, error, place) on s.id = c.id

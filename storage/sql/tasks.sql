@@ -93,9 +93,16 @@ select * from (
 ) t;
 
 -- name: cancel
--- Pending or running becomes cancelled; whatever its worker still reports is stale.
+-- Pending or running becomes cancelled; whatever its worker still reports is stale. A periodic task
+-- only as it was ($3 to $6) when it was decided which of its occurrences ($7, $8) came due and are
+-- skipped with it. A row that ends no attempt has no `finished_at`.
 with gone as (
-    delete from tasks where id = $1 returning *
+    delete from tasks
+    where id = $1
+      and (schedule is null
+           or (version = $3::bigint and status = $4::text and schedule is not distinct from $5::jsonb
+               and done_until is not distinct from $6::timestamptz))
+    returning *
 ), moved as (
     insert into finished_tasks (id, type, queue, payload, status, slot, owner, version, retry_count,
         max_retries, interval, created_at, updated_at, occurrence, paused, backoff, timeout, schedule,
@@ -112,10 +119,20 @@ with gone as (
     from gone
     returning *
 ), attempt as (
-    insert into runs (task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at,
-                      recorded_at)
-    select id, version, occurrence, retry_count + 1, 'cancelled', worker, started_at, $2, $2
-    from gone where status = 'running'
+    insert into runs (task_id, type, queue, token, occurrence, attempt, outcome, verdict, worker,
+                      started_at, finished_at, recorded_at)
+    select id, type, queue, version + case when status = 'running' then 0 else 1 end, occurrence,
+           retry_count + 1, 'cancelled', 'cancelled', worker, started_at,
+           case when status = 'running' then $2 end, $2
+    from gone
+), skipped as (
+    insert into runs (task_id, type, queue, token, occurrence, attempt, outcome, verdict, recorded_at,
+                      error)
+    select m.id, m.type, m.queue, m.version, s.occurrence, 1, 'skipped', 'skipped',
+           $2 + s.place * interval '1 microsecond', s.error
+    from moved m
+    cross join unnest($7::timestamptz[], $8::jsonb[])
+        with ordinality as s (occurrence, error, place)
 )
 select m.id, m.type, m.queue, m.payload, m.status, m.paused, null::timestamptz as next_run_at,
        m.occurrence, m.slot, m.owner, m.version, m.retry_count, m.max_retries, m.backoff, m.timeout,
@@ -172,9 +189,10 @@ with found as materialized (
                and f.done_until is not distinct from $27::timestamptz))
     returning t.*
 ), skipped as (
-    insert into runs (task_id, token, occurrence, attempt, outcome, recorded_at, error)
-    select c.id, c.version, s.occurrence, 1, 'skipped', $2 + s.place * interval '1 microsecond',
-           s.error
+    insert into runs (task_id, type, queue, token, occurrence, attempt, outcome, verdict, recorded_at,
+                      error)
+    select c.id, c.type, c.queue, c.version, s.occurrence, 1, 'skipped', 'skipped',
+           $2 + s.place * interval '1 microsecond', s.error
     from changed c
     cross join unnest($24::timestamptz[], $25::jsonb[])
         with ordinality as s (occurrence, error, place)
@@ -193,9 +211,13 @@ from answer a join slots s on s.slot = a.slot;
 
 -- name: retry
 -- A failed task is due now, with all of its retries. Its token goes on growing, and its occurrence
--- stays: what an earlier attempt did under it must not be done twice.
+-- stays: what an earlier attempt did under it must not be done twice. So it is open again: the run
+-- that was its verdict is an attempt like the others now.
 with gone as (
     delete from finished_tasks where id = $1 and status = 'failed' returning *
+), opened as (
+    update runs r set verdict = null from gone g
+    where r.task_id = g.id and r.occurrence = g.occurrence and r.verdict is not null
 ), back as (
     insert into tasks (id, type, queue, payload, next_run_at, version, max_retries, interval,
         created_at, updated_at, occurrence, backoff, timeout, schedule, overrun, misfire_grace,
@@ -219,9 +241,11 @@ select b.id, b.type, b.queue, b.payload, b.status, b.paused, b.next_run_at, b.oc
 from back b join slots s on s.slot = b.slot;
 
 -- name: runs
--- Newest first; ($2, $3) is the place of the last run of the page before.
+-- Newest first; ($2, $3) is the place of the last run of the page before. What was cancelled while it
+-- waited was no run; the ledger has it.
 select task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at, recorded_at,
        error, result
 from runs
 where task_id = $1 and ($2::bigint is null or (token, recorded_at) < ($2, $3::timestamptz))
+  and (outcome <> 'cancelled' or finished_at is not null)
 order by token desc, recorded_at desc limit $4;

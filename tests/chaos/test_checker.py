@@ -29,7 +29,9 @@ def end(token: int = 1, at: float = T + 0.02, outcome: str = "completed") -> End
 
 
 def run(token: int = 1, outcome: str = "completed") -> Run:
-    return Run("a", token, outcome, T + token, f"r{token}" if outcome == "completed" else None)
+    result = f"r{token}" if outcome == "completed" else None
+    verdict = outcome if outcome in ("completed", "cancelled", "skipped") else None
+    return Run("a", token, outcome, T + token, result, verdict=verdict)
 
 
 def final(token: int = 1, status: str = "completed") -> Final:
@@ -43,6 +45,9 @@ def answer(status: int | None, at: float = T - 1, due: float | None = None) -> A
 def evidence(*records: Any, cancel: Answer | None = None, change: Answer | None = None) -> Evidence:
     made = Evidence()
     made.add(*records)
+    for some in made.runs.values():
+        if made.finals and all(one.verdict is None for one in some):
+            some[-1] = some[-1]._replace(verdict="failed")
     made.cancels = [cancel] if cancel else []
     made.changes = [change] if change else []
     return made
@@ -59,7 +64,7 @@ RETRIED = (
     *(start(1), end(1, outcome="failed"), run(1, "failed")),
     *(start(2, T + 0.6), end(2, T + 0.7), run(2), final(2)),
 )
-CANCELLED = (task(), final(1, "cancelled"))
+CANCELLED = (task(), run(1, "cancelled")._replace(ran=False), final(1, "cancelled"))
 
 
 # What is right
@@ -216,6 +221,22 @@ def test_occurrences_that_are_left_out_doubled_or_made_up(records: tuple[Run, ..
 def test_an_occurrence_that_begins_early() -> None:
     records = (PERIODIC._replace(runs=1), start(1, T + 1), end(1), occurrence(1, 1), final(1))
     assert "grid" in broken(*records, occurrence(0, 1, "skipped"))
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        (task(), final(1, "cancelled")),
+        (*RETRIED[:3], run(1, "failed")._replace(verdict="failed"), *RETRIED[4:]),
+        (*WELL[:3], run()._replace(verdict="failed"), final()),
+        (*RETRIED[:3], run(1, "failed")._replace(verdict="completed"), *RETRIED[4:6],
+         run(2)._replace(verdict=None), final(2)),
+        (PERIODIC._replace(runs=1), start(2), end(2), occurrence(0, 1, "lost"), occurrence(1, 2),
+         final(2)),
+    ],
+)  # fmt: skip
+def test_occurrences_with_no_verdict_or_two_or_another(records: tuple[Any, ...]) -> None:
+    assert "verdicts" in broken(*records)
 
 
 def test_what_is_left_in_redis_is_stuck() -> None:

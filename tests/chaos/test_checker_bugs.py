@@ -146,6 +146,12 @@ async def test_a_skip_that_leaves_no_record(bench: BugBench) -> None:
     assert await bench.broken() == {"grid": 1}
 
 
+async def test_an_attempt_that_is_taken_for_the_verdict(bench: BugBench) -> None:
+    await bench.start_node("judge_too_early")
+    await bench.ended(await reported_late(bench))
+    assert await bench.broken() == {"verdicts": 1}
+
+
 async def test_a_claim_that_is_never_published(bench: BugBench) -> None:
     await bench.start_node("publish_nothing")
     await bench.submit()

@@ -22,8 +22,10 @@ def test_the_public_names_are_these() -> None:
         "Fail",
         "Invalid",
         "NotFound",
+        "Occurrence",
         "PreconditionFailed",
         "Queue",
+        "RejectedReport",
         "Retry",
         "Run",
         "Snooze",
@@ -34,6 +36,7 @@ def test_the_public_names_are_these() -> None:
         "Unauthorized",
         "Unavailable",
         "Unreachable",
+        "Verdict",
         "Worker",
         "create_effects_table",
     ]

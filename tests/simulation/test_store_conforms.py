@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import simulated.course_statements
+import simulated.ledger_statements
 import simulated.queue_statements
 import simulated.statements
 import simulated.task_statements  # noqa: F401 - registers statements
@@ -27,7 +28,7 @@ _TABLES = {
     "updated_at, occurrence, on_lost, priority, started_at, finished_at, worker, result, error, "
     "schedule, interval, overrun, paused, concurrency_key, concurrency_limit, fairness_key",
     "runs": "task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at, "
-    "recorded_at, error, result",
+    "recorded_at, error, result, type, queue, verdict",
     "queues": "queue, paused, paused_by, paused_at, rate, burst, max_in_flight, updated_at, updated_by",
     "slots": "slot, owner, epoch, free_since",
 }
@@ -40,7 +41,7 @@ def shown(rows: Iterable[Any]) -> list[str]:
 def held(store: Store, table: str) -> Iterable[dict[str, Any]]:
     tables: dict[str, Iterable[dict[str, Any]]] = {
         "tasks": store.tasks.values(), "finished_tasks": store.finished.values(),
-        "runs": store.runs, "slots": store.slots.values(), "queues": store.queues.values(),
+        "runs": store.runs, "rejected_reports": store.rejected.values(), "slots": store.slots.values(), "queues": store.queues.values(),
     }  # fmt: skip
     return tables[table]
 

@@ -16,7 +16,7 @@ from duly.storage.database import Database
 from duly.storage.queries import statements
 
 WAITING, RUNNING, PAUSED, PERIODIC, FINISHED_A_DAY = 200_000, 500, 500, 2_000, 60_000
-LARGE = re.compile(r"tasks|(finished_tasks|runs)_(\d+|rest)")
+LARGE = re.compile(r"tasks|(finished_tasks|runs|rejected_reports)_(\d+|rest)")
 
 _FILL = (
     """insert into tasks (id, type, queue, payload, next_run_at, status, created_at, updated_at,
@@ -36,15 +36,24 @@ _FILL = (
               $1, $1, false, case when n % 1000 = 1 then '{"every": 5}'::jsonb end, 300, 'skip', 'retry',
               5, case when n % 50 = 0 then jsonb_build_object('n', n::text) else '{}' end, $1
        from generate_series(1, $2::int) n""",
-    """insert into runs (task_id, token, occurrence, attempt, outcome, recorded_at)
-       select gen_random_uuid(), 1, $1::timestamptz, 1, 'completed', $1 from generate_series(1, $2::int)""",
+    """insert into runs (task_id, token, occurrence, attempt, outcome, recorded_at, type, queue, verdict)
+       select gen_random_uuid(), 1, $1::timestamptz, 1, 'completed', $1 + n * interval '1 ms', 't', 'q',
+              (array['completed', null, 'failed', 'cancelled', 'skipped'])
+                  [case when n % 10 < 8 then 1 else 1 + n % 5 end]
+       from generate_series(1, $2::int) n""",
+    """insert into rejected_reports (task_id, token, outcome, worker, day, received_at, type, queue,
+                                     occurrence, times)
+       select gen_random_uuid(), 1, 'completed', 'w', date_trunc('day', $1::timestamptz),
+              $1 + n * interval '1 ms', 't', 'q', $1, 1 from generate_series(1, $2::int) n""",
 )
 
 
 async def fill(db: Database) -> None:
-    tasks, finished, runs = _FILL
+    tasks, finished, *by_day = _FILL
     days = (NOW - timedelta(days=2), NOW - timedelta(days=1), NOW)
-    for table, clock in (("finished_tasks", "finished_at"), ("runs", "recorded_at")):
+    for table, clock in (
+        ("finished_tasks", "finished_at"), ("runs", "recorded_at"), ("rejected_reports", "day"),
+    ):  # fmt: skip
         made = "select duly_make_partitions($1, $2, $3, $4)::text"
         await query(
             db, made, table, clock, days[1].date(), NOW.date()
@@ -52,7 +61,8 @@ async def fill(db: Database) -> None:
     await query(db, tasks, NOW, WAITING, RUNNING, PAUSED, PERIODIC)
     for day in days:
         await query(db, finished, day, FINISHED_A_DAY)
-        await query(db, runs, day, FINISHED_A_DAY)
+        for table in by_day:
+            await query(db, table, day, FINISHED_A_DAY)
     for name in ("effects_create_table", "effects_create_index"):
         await db.fetch(name)
     await query(db, "vacuum analyze")

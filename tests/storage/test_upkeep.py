@@ -72,7 +72,7 @@ async def test_retention_drops_whole_days_that_are_over(db: Database) -> None:
     last_moment = datetime(2026, 11, 29, tzinfo=UTC) - timedelta(microseconds=1)
     assert await upkeep.drop_partitions(db, last_moment) == 0
     assert len(await query(db, "select from runs")) == 2  # but the one of long ago is gone
-    tables = len(("finished_tasks", "runs", "audit"))
+    tables = len(("finished_tasks", "runs", "audit", "rejected_reports"))
     assert await upkeep.drop_partitions(db, last_moment + timedelta(microseconds=1)) == tables
     assert "runs_20261128" not in await partitions(db, "runs")
     kept = await query(db, "select recorded_at from runs")

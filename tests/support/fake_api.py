@@ -56,6 +56,8 @@ class FakeApi:
         app.router.add_get("/v1/queues", self._queues)
         app.router.add_get("/v1/queues/{queue}", self._queue)
         app.router.add_put("/v1/queues/{queue}", self._queue)
+        app.router.add_get("/v1/tasks/{id}/ledger", self._occurrences)
+        app.router.add_get("/v1/ledger", self._verdicts)
         self.server = TestServer(app)
 
     @property
@@ -200,6 +202,30 @@ class FakeApi:
         if request.method == "PUT":
             queue |= await request.json()
         return self._json(queue)
+
+    async def _occurrences(self, request: web.Request) -> web.Response:
+        task_id = request.match_info["id"]
+        run = {"task_id": task_id, "outcome": "lost", "attempt": 1, "token": 7, "error": "lost"}
+        rejected = {"token": 7, "outcome": "completed", "worker": "w", "reason": "stale attempt",
+                    "received_at": "2026-11-29T12:00:05Z", "error": None, "times": 3}  # fmt: skip
+        plain: dict[str, Any] = {"verdict": "skipped", "reason": "paused", "through": None, "attempts": [],
+                 "rejected": [], "recorded_at": "2026-11-29T12:00:04Z"}  # fmt: skip
+        items = [
+            {**plain, "occurrence": f"2026-11-29T{n // 60:02}:{n % 60:02}:00Z"}
+            for n in range(149, -1, -1)
+        ]
+        items[0] |= {"verdict": None, "reason": None, "attempts": [run], "rejected": [rejected]}
+        items[1] |= {"reason": "ended", "through": "2026-11-29T12:00:00Z"}
+        return self._page(request, items)
+
+    async def _verdicts(self, request: web.Request) -> web.Response:
+        items = [
+            {"task_id": str(uuid.UUID(int=n)), "type": "t", "queue": "q", "verdict": "rejected",
+             "reason": "stale attempt", "outcome": "failed", "worker": "w", "error": {"n": n},
+             "occurrence": "2026-11-29T12:00:00Z", "recorded_at": "2026-11-29T12:00:01Z"}
+            for n in range(150)
+        ]  # fmt: skip
+        return self._page(request, items)
 
     def _page(self, request: web.Request, found: list[dict[str, Any]]) -> web.Response:
         start, size = int(request.query.get("cursor", "0")), int(request.query["limit"])

@@ -14,7 +14,7 @@ from duly.nodes.settings import Settings
 
 COMMANDS = [
     "up", "demo", "node", "worker", "migrate", "effects-sql",
-    "submit", "list", "alerts", "get", "cancel", "retry", "pause", "resume", "run-now", "runs", "explain", "nodes",
+    "submit", "list", "alerts", "get", "cancel", "retry", "pause", "resume", "run-now", "runs", "ledger", "explain", "nodes",
     "workers", "queues", "queue", "next",
     "import", "token",
 ]  # fmt: skip

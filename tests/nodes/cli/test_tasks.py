@@ -174,6 +174,35 @@ async def test_runs_shows_all_of_them_newest_first(api: FakeApi, duly: Duly) -> 
     assert json.loads(whole[-1])["attempt"] == 1
 
 
+async def test_ledger_shows_a_task_and_what_became_of_it(api: FakeApi, duly: Duly) -> None:
+    task = api.add({"type": "t"})
+    lines = (await duly("ledger", task["id"], "--url", api.url)).out.splitlines()
+    assert lines[:4] == [
+        "due 2026-11-29T02:29:00.000+00:00  open",
+        '    attempt 1  token 7  lost       -  -  "lost"',
+        "    rejected: stale attempt  token 7  completed  2026-11-29T12:00:05.000+00:00  w  3 times",
+        "due 2026-11-29T02:28:00.000+00:00  skipped  ended, and all up to 2026-11-29T12:00:00.000+00:00",
+    ]
+    assert len(lines) == 22
+    whole = await duly("ledger", task["id"], "--json", "--limit", "1", "--url", api.url)
+    assert json.loads(whole.out)["rejected"][0]["times"] == 3
+
+
+async def test_ledger_shows_all_by_filter(api: FakeApi, duly: Duly) -> None:
+    asked = ("ledger", "--verdict", "rejected", "--since", "2026-11-29T00:00:00Z", "--limit", "3")
+    lines = (await duly(*asked, "--url", api.url)).out.splitlines()
+    assert len(lines) == 3
+    assert lines[0] == (
+        "2026-11-29T12:00:01.000+00:00  rejected   00000000-0000-0000-0000-000000000000  "
+        'due 2026-11-29T12:00:00.000+00:00  q  t  failed by w  {"n":0}'
+    )
+    assert "verdict=rejected&since=2026-11-29T00:00:00" in api.requests[-1][1]
+    (line, *_) = (await duly(*asked, "--json", "--url", api.url)).out.splitlines()
+    assert json.loads(line)["outcome"] == "failed"
+    wrong = await duly("ledger", str(uuid.uuid4()), "--queue", "q", "--url", api.url)
+    assert (wrong.code, wrong.err) == (2, "duly: --queue goes without an id\n")
+
+
 async def test_the_token_is_sent(api: FakeApi, duly: Duly, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DULY_TOKEN", "from-environment")
     monkeypatch.setenv("DULY_URL", api.url)

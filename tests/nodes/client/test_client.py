@@ -183,6 +183,25 @@ async def test_the_life_of_a_task(api: FakeApi, client: duly.Client) -> None:
     assert len(runs) == 150
 
 
+async def test_the_ledger(api: FakeApi, client: duly.Client) -> None:
+    task = await client.submit("t")
+    found = await client.ledger(task.id)
+    assert len(found) == 150
+    (run,), (rejected,) = found[0].attempts, found[0].rejected
+    assert (found[0].verdict, run.outcome, rejected.times) == (None, "lost", 3)
+    assert (found[1].reason, found[1].through) == ("ended", datetime(2026, 11, 29, 12, tzinfo=UTC))
+    verdicts = await client.verdicts(
+        since=datetime(2026, 11, 29, tzinfo=UTC), type="t", verdict="rejected", limit=120
+    )
+    assert len(verdicts) == 120
+    assert (verdicts[3].task_id, verdicts[3].error) == (UUID(int=3), {"n": 3})
+    assert api.requests[-1][1] == (
+        "/v1/ledger?type=t&verdict=rejected&since=2026-11-29T00:00:00%2B00:00&cursor=100&limit=20"
+    )
+    with pytest.raises(ValueError, match="until needs a time zone"):
+        client.verdicts(until=datetime(2030, 1, 1))
+
+
 async def test_schedules_are_written_as_json(api: FakeApi, client: duly.Client) -> None:
     start = datetime(2030, 1, 1, tzinfo=UTC)
     for given, said in (

@@ -49,6 +49,8 @@ async def test_every_call_works(api: FakeApi, client: duly.SyncClient) -> None:
         assert client.update_queue("q", paused=True, rate=2.5).rate == 2.5
         assert client.queue("q").paused
         assert [one.queue for one in client.queues()] == ["q"]
+        assert [one.verdict for one in client.ledger(task.id, limit=2)] == [None, "skipped"]
+        assert next(client.verdicts(verdict="rejected", limit=1)).outcome == "failed"
         with pytest.raises(duly.NotFound):
             client.get(uuid4())
         with pytest.raises(TypeError, match="unknown option"):

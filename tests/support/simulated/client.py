@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.actors import wakes
+from duly.actors.cancelling import cancel
 from duly.actors.context import Context
 from duly.actors.messages import Submit
 from duly.actors.runtime import ActorCrashedError, MailboxClosedError, Reply
@@ -168,9 +169,8 @@ class Client:
         for _ in range(_TRIES):
             context: Context | None = self._world.any_context(self._rng)
             if context is not None:
-                now = from_us(context.clock.now_us())
                 try:
-                    done = await tasks.cancel(context.api_db, task_id, now)
+                    done = await cancel(context.api_db, context.clock, task_id)
                 except StoreUnavailableError:
                     pass
                 else:

@@ -110,5 +110,8 @@ class Grids:
             enough = rule.max_runs is not None and ran >= rule.max_runs
             if is_last and gap is not None and row["status"] == "completed" and not enough:
                 yield f"{task_id} ended before its occurrence of {gap}"
+            cancelled = row["status"] == "cancelled" and rule.max_runs is None
+            if is_last and gap is not None and cancelled and gap <= row["finished_at"]:
+                yield f"{task_id} was cancelled after its occurrence of {gap}"
         if len(left) > self.extra_runs[task_id]:
             yield f"{task_id} had occurrences that are none: {sorted(map(str, left))}"

@@ -171,12 +171,34 @@ class Ledger:
         for (task_id, _), count in done.items():
             if count > 1:
                 self.breaks(f"{task_id} is recorded completed {count} times")
+        self._check_verdicts(store)
         for broken in self.grids.check_end(store):
             self.breaks(broken)
         for task_id in self.cancelled:
             done_row = store.finished.get(task_id)
             if done_row is not None and done_row["status"] != "cancelled":
                 self.breaks(f"{task_id} was cancelled and is {done_row['status']}")
+
+    def _check_verdicts(self, store: Store) -> None:
+        """Each occurrence of a task that is over has one verdict, and it is that of its last run."""
+        runs: dict[tuple[UUID, datetime], list[Row]] = defaultdict(list)
+        for row in store.finished.values():
+            runs[row["id"], row["occurrence"]] = []
+        for run in sorted(store.runs, key=lambda run: (run["token"], run["recorded_at"])):
+            if run["task_id"] in store.finished:
+                runs[run["task_id"], run["occurrence"]].append(run)
+        for (task_id, occurrence), some in runs.items():
+            verdicts = [run["verdict"] for run in some if run["verdict"] is not None]
+            if len(verdicts) != 1:
+                self.breaks(f"{task_id} has the verdicts {verdicts} over {occurrence}")
+            elif not _fits(some[-1]):
+                said = [(run["outcome"], run["verdict"]) for run in some]
+                self.breaks(f"{task_id}: what became of {occurrence} is not its last run: {said}")
+
+
+def _fits(run: Row) -> bool:
+    outcome = "failed" if run["outcome"] in ("lost", "timed_out") else run["outcome"]
+    return bool(run["verdict"] == outcome)
 
 
 def _us(instant: datetime) -> int:

@@ -220,9 +220,30 @@ class Draws:
         return (self.now,)
 
     def _cancel(self) -> tuple[Any, ...]:
-        return self._rng.choice(self._ids[-12:]), self.now
+        task_id = self._rng.choice(self._ids[-12:])
+        row = self._store.tasks.get(task_id)
+        seen = (None, None, None, None)
+        if row is not None and self._rng.random() < 0.8:
+            seen = (row["version"], row["status"], row["schedule"], row["done_until"])
+        return task_id, self.now, *seen, *self._skips([task_id])[1:]
 
-    _retry = _cancel
+    def _reject(self) -> tuple[Any, ...]:
+        rng = self._rng
+        outcomes, workers = ("completed", "failed", "snoozed", "more"), ("w1", "")
+        ids, tokens = self._ids_and_tokens()
+        keys = {
+            (task_id, token, rng.choice(outcomes), rng.choice(workers))
+            for task_id, token in zip(ids, tokens, strict=True)
+        }
+        rest = [
+            (rng.choice((None, self.now)), self.now, rng.choice((None, '"no"')), 2) for _ in keys
+        ]
+        rows = [(*key, *more) for key, more in zip(sorted(keys), rest, strict=True)]
+        day = self.now.replace(hour=0, minute=0, second=0, microsecond=0)
+        return *map(list, zip(*rows, strict=True)), day, self.now
+
+    def _retry(self) -> tuple[Any, ...]:
+        return self._rng.choice(self._ids[-12:]), self.now
 
     def _patch(self) -> tuple[Any, ...]:
         rng, task_id = self._rng, self._rng.choice(self._ids[-12:])

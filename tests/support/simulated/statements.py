@@ -158,8 +158,8 @@ def expire(store: Store, ids: list[UUID], versions: list[int], now: datetime) ->
             error='"expired"', owner=None,
         )  # fmt: skip
         store.record(
-            row, row["version"] + 1, row["retry_count"] + 1, "skipped", recorded_at=now,
-            error='"expired"',
+            row, row["version"] + 1, row["retry_count"] + 1, "skipped", verdict="skipped",
+            recorded_at=now, error='"expired"',
         )  # fmt: skip
         gone.append({"id": task_id})
     return gone
@@ -203,8 +203,8 @@ def complete_row(
         result=result,
     )  # fmt: skip
     store.record(
-        row, token, row["retry_count"] + 1, "completed", worker=by, started_at=began,
-        finished_at=ended, recorded_at=now, result=result,
+        row, token, row["retry_count"] + 1, "completed", verdict="completed", worker=by,
+        started_at=began, finished_at=ended, recorded_at=now, result=result,
     )  # fmt: skip
 
 
@@ -275,8 +275,11 @@ def settle_row(
         owner = store.slots[row["slot"]]["owner"]
         answer = pick(changed, _WAITS_AGAIN) | {"slot_owner": owner}
     if said["outcome"] is not None:
+        over = said["again_at"] is None or said["next"] is not None
+        verdict = "completed" if said["outcome"] == "completed" else "failed"
         store.record(
             row, said["token"], said["attempt"], said["outcome"], occurrence=said["occurrence"],
+            verdict=verdict if over else None,
             worker=said["by"], started_at=said["began"], finished_at=said["ended"],
             recorded_at=now, error=said["error"], result=said["result"],
         )  # fmt: skip
@@ -291,7 +294,7 @@ def record_skipped(
     for place, (task_id, occurrence, error) in enumerate(skipped, start=1):
         if task_id == row["id"]:
             store.record(
-                row, token, 1, "skipped", occurrence=occurrence, error=error,
+                row, token, 1, "skipped", verdict="skipped", occurrence=occurrence, error=error,
                 recorded_at=now + timedelta(microseconds=place),
             )  # fmt: skip
 

@@ -71,6 +71,7 @@ class Store:
         self.tasks: dict[UUID, Row] = {}
         self.finished: dict[UUID, Row] = {}
         self.runs: list[Row] = []
+        self.rejected: dict[tuple[Any, ...], Row] = {}
         self.keys: dict[str, Row] = {}
         self.queues: dict[str, Row] = {}
         self.slots: dict[int, Row] = {
@@ -97,7 +98,7 @@ class Store:
 
     def transaction(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
         """Run `work(connection)` to its end in one step; undone if it raises."""
-        names = ("tasks", "finished", "runs", "keys", "queues", "slots")
+        names = ("tasks", "finished", "runs", "rejected", "keys", "queues", "slots")
         before = {name: deepcopy(getattr(self, name)) for name in names}
         watcher, self.watcher = self.watcher, None
         try:
@@ -160,8 +161,9 @@ class Store:
     def record(self, row: Row, token: int, attempt: int, outcome: str, **facts: Any) -> None:
         """Insert a run; `facts` holds `recorded_at` and what else is known."""
         run = {
-            "task_id": row["id"], "token": token, "occurrence": row["occurrence"],
-            "attempt": attempt, "outcome": outcome, "worker": None, "started_at": None,
+            "task_id": row["id"], "type": row["type"], "queue": row["queue"], "token": token,
+            "occurrence": row["occurrence"], "attempt": attempt, "outcome": outcome,
+            "verdict": None, "worker": None, "started_at": None,
             "finished_at": None, "recorded_at": None, "error": None, "result": None, **facts,
         }  # fmt: skip
         self.runs.append(run)

@@ -1,5 +1,6 @@
 """What the statements of storage/sql/tasks.sql do, on a `Store`: those that clients need."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -12,6 +13,10 @@ _TASK = (
     "owner", "version", "retry_count", "max_retries", "backoff", "timeout", "schedule", "overrun",
     "misfire_grace", "on_lost", "priority", "idempotency_key", "tags", "concurrency_key",
     "concurrency_limit", "fairness_key", "created_at", "updated_at", "started_at", "finished_at", "worker", "result", "error",
+)  # fmt: skip
+_RUN = (
+    "task_id", "token", "occurrence", "attempt", "outcome", "worker", "started_at", "finished_at",
+    "recorded_at", "error", "result",
 )  # fmt: skip
 _FRESH: Row = {
     "status": "pending", "paused": False, "owner": None, "version": 0, "retry_count": 0,
@@ -117,19 +122,36 @@ def get(store: Store, ids: list[UUID]) -> list[Row]:
 
 
 @statement
-def cancel(store: Store, task_id: UUID, now: datetime) -> list[Row]:
+def cancel(
+    store: Store, task_id: UUID, now: datetime, version: Any, status: Any, schedule: Any,
+    done_until: Any, skipped_at: list[Any], skipped_why: list[Any],
+) -> list[Row]:  # fmt: skip
     row = store.tasks.get(task_id)
     if row is None:
         return []
+    seen = (version, status, schedule, done_until)
+    now_is = tuple(row[name] for name in ("version", "status", "schedule", "done_until"))
+    if row["schedule"] is not None and now_is != seen:
+        return []
+    return cancel_row(store, row, now, skipped_at, skipped_why)
+
+
+def cancel_row(
+    store: Store, row: Row, now: datetime, skipped_at: Sequence[Any], skipped_why: Sequence[Any]
+) -> list[Row]:
+    """A cancel, once it is known that it may be."""
     done = store.finish(
         row, status="cancelled", version=row["version"] + 1, updated_at=now, finished_at=now,
         started_at=row["started_at"], worker=row["worker"], error=row["error"],
     )  # fmt: skip
-    if row["status"] == "running":
-        store.record(
-            row, row["version"], row["retry_count"] + 1, "cancelled", worker=row["worker"],
-            started_at=row["started_at"], finished_at=now, recorded_at=now,
-        )  # fmt: skip
+    running = row["status"] == "running"
+    store.record(
+        row, row["version"] + (not running), row["retry_count"] + 1, "cancelled",
+        verdict="cancelled", worker=row["worker"], started_at=row["started_at"],
+        finished_at=now if running else None, recorded_at=now,
+    )  # fmt: skip
+    skipped = [(row["id"], *one) for one in zip(skipped_at, skipped_why, strict=True)]
+    record_skipped(store, row, row["version"] + 1, skipped, now)
     return [cancelled(done, row)]
 
 
@@ -202,6 +224,9 @@ def retry(store: Store, task_id: UUID, now: datetime) -> list[Row]:
     if done is None or done["status"] != "failed":
         return []
     del store.finished[task_id]
+    for run in store.runs:
+        if run["task_id"] == task_id and run["occurrence"] == done["occurrence"]:
+            run["verdict"] = None
     kept = {name: done[name] for name in done if name not in _FRESH} | {"error": done["error"]}
     row = {
         **_FRESH, **kept, "schedule": done["schedule"], "overrun": done["overrun"],
@@ -215,7 +240,11 @@ def retry(store: Store, task_id: UUID, now: datetime) -> list[Row]:
 
 @statement
 def runs(store: Store, task_id: UUID, token: Any, recorded_at: Any, limit: int) -> list[Row]:
-    found = [run for run in store.runs if run["task_id"] == task_id]
+    found = [
+        run
+        for run in store.runs
+        if run["task_id"] == task_id and (run["outcome"] != "cancelled" or run["finished_at"])
+    ]
     assert token is None, "only the first page is simulated"
     found.sort(key=lambda run: (run["token"], run["recorded_at"]), reverse=True)
-    return found[:limit]
+    return [pick(run, _RUN) for run in found[:limit]]

@@ -10,6 +10,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 import simulated.course_statements
+import simulated.ledger_statements
 import simulated.queue_statements
 import simulated.statements
 import simulated.task_statements  # noqa: F401 - registers statements

@@ -29,6 +29,10 @@ class _Course:
         self.ran = 0
         """Expected occurrences that had an attempt."""
         self.token = -1
+        self.decided: int | None = None
+        """The occurrence of the last verdict."""
+        self.undecided: int | None = None
+        """The occurrence that had an attempt and has no verdict yet."""
         self.over: Row | None = None
         """The task, once its schedule is over."""
 
@@ -80,6 +84,7 @@ class Judge:
         self.counts[run["outcome"]] += 1
         if course.over is not None and run["recorded_at"] - course.over["finished_at"] > _AT_ONCE:
             self.breaks(f"{_of(course)}: {_said(run)} after the end of its schedule")
+        self._judge_verdict(course, at, run)
         if run["outcome"] == "skipped":
             if not self._is_extra(course, at):
                 self._advance(course, at, run)
@@ -96,6 +101,16 @@ class Judge:
         elif course.completed:
             self.breaks(f"{_of(course)}: {_said(run)}, which was completed before")
         course.completed = run["outcome"] == "completed"
+
+    def _judge_verdict(self, course: _Course, at: int, run: Row) -> None:
+        """One to each occurrence, before anything is recorded of the next."""
+        if course.decided == at:
+            self.breaks(f"{_of(course)}: {_said(run)}, which has a verdict")
+        if course.undecided not in (None, at):
+            self.breaks(f"{_of(course)}: {_said(run)}, and {course.undecided} has no verdict")
+        course.undecided = at if run["verdict"] is None else None
+        if run["verdict"] is not None:
+            course.decided = at
 
     def _is_extra(self, course: _Course, at: int) -> bool:
         """Off the grid, and somebody asked for it."""
@@ -155,6 +170,8 @@ class Judge:
         for course in self._courses.values():
             if course.over is not None:
                 self._check_over(course, course.over)
+                if course.undecided is not None:
+                    self.breaks(f"{_of(course)}: {course.undecided} has no verdict")
             self.counts["occurrences"] += bisect_right(course.drawn.expected, us(until))
 
 

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 import simulated.course_statements
+import simulated.ledger_statements
 import simulated.statements
 import simulated.task_statements  # noqa: F401 - registers statements
 from simulated.faults import Chances, Faults, Trace
