@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from node_rig import RunningNode, running_node
 from servers import discard, make_template, new_servers, remove_folder
 from waiting import wait_for
 
+from duly.actors.meters.meters import Meters
+from duly.actors.meters.minutes import MINUTE_US, Figures
 from duly.nodes.worker import Context, Fail, Retry, Worker
 from duly.storage.migrate import migrate
 
@@ -18,11 +21,16 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 FAR = "2040-01-01T00:00:00Z"
 
 VIEWS = {
+    "overview": "/admin",
     "tasks": "/admin/tasks",
     "task": "/admin/tasks/{failed}",
     "schedule": "/admin/tasks/{nightly}",
+    "waiting": "/admin/tasks/{waiting}",
+    "schedules": "/admin/schedules",
+    "load": "/admin/load",
     "nodes": "/admin/nodes",
     "workers": "/admin/workers",
+    "alerts": "/admin/alerts",
     "audit": "/admin/audit",
 }
 """Each view with something to see."""
@@ -75,6 +83,10 @@ async def fill(node: RunningNode) -> dict[str, str]:
         schedule={"cron": "0 3 * * *", "timezone": "Europe/Berlin"},
     )  # fmt: skip
     ids["nightly"] = str(nightly.id)
+    await client.submit(
+        "backup.verify", tags={"team": "platform"},
+        schedule={"every": 3600, "expect_within": 1, "pause_after": 3},
+    )  # fmt: skip
     for number in range(24):
         await client.submit(
             "cache.warm",
@@ -100,12 +112,27 @@ async def fill(node: RunningNode) -> dict[str, str]:
         "mail.send", {"to": "late@example.org"}, queue="mails", run_at=FAR
     )
     await client.pause(waiting.id)
+    ids["waiting"] = str(waiting.id)
 
     async def done() -> bool:
         return (await client.get(failed.id)).status == "failed"
 
     await wait_for(done, 60, "the sample has run")
     return ids
+
+
+def invent_an_hour(meters: Meters, now_us: int) -> None:
+    """Figures of the hour before the sample began, so that the charts have something to show."""
+    chance = random.Random(5)
+    for back in range(2, 60):
+        figures = meters.minutes.setdefault(now_us // MINUTE_US - back, Figures())
+        busy = 1.0 + 0.5 * math.sin(back / 9) + (1.5 if back in (20, 21) else 0)
+        started = round(busy * chance.uniform(2_700, 3_000))
+        failed = round(started * chance.uniform(0.002, 0.008) * (6 if 18 <= back <= 21 else 1))
+        figures.counts.update(started=started, completed=started - failed, failed=failed)
+        figures.due = round(max(0.0, busy - 1.8) * chance.uniform(200, 900))
+        lags = (round(chance.lognormvariate(8.1, 0.5) * busy) for _ in range(400))
+        figures.lag("published").add(lags)
 
 
 async def shoot(pages: Site, ids: dict[str, str], args: argparse.Namespace) -> None:
@@ -147,6 +174,7 @@ async def take(args: argparse.Namespace, database_url: str, redis_url: str) -> N
         working = asyncio.create_task(worker.serve())
         try:
             ids = await fill(node)
+            invent_an_hour(node.context.meters, node.context.clock.now_us())
             async with chromium() as browser, site(browser, node.url) as pages:
                 await shoot(pages, ids, args)
         finally:

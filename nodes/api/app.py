@@ -55,7 +55,8 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
     app.on_response_prepare.append(_set_headers)
     payload_limit = settings.payload_limit_bytes
     health, counts = HealthHandlers(context), TaskCounts(context)
-    events = EventHandlers(context)
+    stats = StatsHandlers(context, counts)
+    events = EventHandlers(context, stats.newest)
     app.on_shutdown.append(events.close)
     for part in (
         SubmitHandlers(context, payload_limit, settings.batch_limit),
@@ -74,7 +75,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         QueueHandlers(context, counts),
         health,
         MetricsHandlers(context, health, counts),
-        StatsHandlers(context, counts),
+        stats,
         OpenApiHandlers(),
         AdminHandlers(),
     ):

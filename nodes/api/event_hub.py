@@ -7,9 +7,9 @@ events, and is told how many.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -23,9 +23,15 @@ log = logging.getLogger("duly.api")
 QUEUE_MAX: Final = 2_000
 """Lines that may wait for one client."""
 
+STATS_EVERY_S: Final = 2.0
+"""Seconds between events that tell how the cluster does."""
+
 _SILENCE_S: Final = 10.0
 
 Wants = Callable[[Event | AlertEvent], bool]
+
+Newest = Callable[[], Coroutine[Any, Any, bytes]]
+"""Makes JSON."""
 
 
 class Line(NamedTuple):
@@ -87,11 +93,13 @@ class Client:
 class EventHub:
     """The clients of this node, and the subscription that feeds them."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, newest: Newest) -> None:
+        """`newest`: makes what is told every `STATS_EVERY_S` of how the cluster does."""
         self._context = context
+        self._newest = newest
         self._patience = Patience("listening for events", log)
         self._clients: set[Client] = set()
-        self._hearing: asyncio.Task[None] | None = None
+        self._working: list[asyncio.Task[None]] = []
         self._state: Line | None = None  # not known before the subscription has been tried
 
     @property
@@ -105,8 +113,9 @@ class EventHub:
         client = Client(wants)
         self._clients.add(client)
         self._context.feed.listeners = len(self._clients)
-        if self._hearing is None:
-            self._hearing = asyncio.create_task(self._hear())
+        if not self._working:
+            parts = (self._hear, self._tell_stats)
+            self._working = [asyncio.create_task(self._guarded(part)) for part in parts]
         elif self._state is not None:
             client.put(self._state)
         try:
@@ -114,32 +123,43 @@ class EventHub:
         finally:
             self._clients.discard(client)
             self._context.feed.listeners = len(self._clients)
-            if not self._clients and self._hearing is not None:
-                self._hearing.cancel()
-                self._hearing = self._state = None
+            if not self._clients:
+                for task in self._working:
+                    task.cancel()
+                self._working, self._state = [], None
 
     def close(self) -> None:
         """Let all clients go: the node stops."""
         for client in self._clients:
             client.close()
 
+    async def _guarded(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await part()
+        except Exception:
+            log.exception("sending events to clients failed")
+            self.close()  # they come again
+
     async def _hear(self) -> None:
         """Goes on whatever happens to Redis; the clients are told."""
-        try:
-            while True:
-                try:
-                    async with self._context.streams.events() as next_message:
-                        self._patience.worked()
-                        self._tell_state(None)
-                        while True:
-                            self._pass_on(await next_message(_SILENCE_S))
-                except TROUBLE as error:
-                    pause_s = self._patience.failed(error)
-                    self._tell_state(str(error) or type(error).__name__)
-                    await asyncio.sleep(pause_s)
-        except Exception:
-            log.exception("listening for events failed")
-            self.close()  # they come again
+        while True:
+            try:
+                async with self._context.streams.events() as next_message:
+                    self._patience.worked()
+                    self._tell_state(None)
+                    while True:
+                        self._pass_on(await next_message(_SILENCE_S))
+            except TROUBLE as error:
+                pause_s = self._patience.failed(error)
+                self._tell_state(str(error) or type(error).__name__)
+                await asyncio.sleep(pause_s)
+
+    async def _tell_stats(self) -> None:
+        while True:
+            line = Line("stats", await self._newest())
+            for client in self._clients:
+                client.put(line)
+            await asyncio.sleep(STATS_EVERY_S)
 
     def _tell_state(self, trouble: str | None) -> None:
         state = {"live": trouble is None, "detail": trouble}

@@ -9,7 +9,7 @@ from aiohttp import web
 from duly.actors.broadcaster import AlertEvent, Event
 from duly.actors.context import Context
 from duly.nodes.api import queries
-from duly.nodes.api.event_hub import Client, EventHub, Wants
+from duly.nodes.api.event_hub import Client, EventHub, Newest, Wants
 from duly.nodes.api.problems import unavailable
 
 PARAMETERS: Final = ("queue", "type", "task_id")
@@ -28,9 +28,10 @@ _RETRY_MS: Final = 2_000  # after which a browser connects again
 class EventHandlers:
     """GET /v1/events."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, newest: Newest) -> None:
+        """`newest`: makes the data of the events `stats`."""
         self._clock = context.clock
-        self._hub = EventHub(context)
+        self._hub = EventHub(context, newest)
 
     def routes(self) -> list[web.RouteDef]:
         """The routes of this part."""

@@ -13,7 +13,7 @@ from duly.actors.meters.histogram import Histogram
 from duly.actors.meters.meters import TYPES_MAX
 from duly.actors.meters.minutes import KEPT, MINUTE_US, STAGES, Figures
 from duly.actors.meters.names import OTHER
-from duly.nodes.api import answers, queries
+from duly.nodes.api import answers, queries, views
 from duly.nodes.api.problems import FieldError, invalid
 from duly.nodes.api.task_counts import Counted, TaskCounts, largest
 from duly.wheel.durations import from_us
@@ -139,6 +139,10 @@ class StatsHandlers:
         """Minute by minute."""
         queries.known_only(request, ("minutes",))
         return answers.body(await self.points(_minutes(request)))
+
+    async def newest(self) -> bytes:
+        """The point of the minute that runs, as JSON; it is one of `series`."""
+        return views.encoder.encode((await self.points(1)).points[-1])
 
     async def points(self, minutes: int) -> Series:
         """The last `minutes` minutes."""

@@ -222,7 +222,7 @@ async def test_a_task_that_is_not_there_and_a_page_that_is_not(admin: Site) -> N
     await page.goto("/admin/nowhere")
     await expect(page.get_by_text("There is no such page.")).to_be_visible()
     await page.get_by_role("link", name="To the start").click()
-    await expect(page.get_by_role("heading", name="Tasks")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 
 
 async def test_everything_can_be_reached_with_the_keyboard(

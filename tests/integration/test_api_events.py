@@ -52,6 +52,23 @@ async def test_what_people_do_is_told(node: RunningNode) -> None:
         await stream.until("task", change="submitted", task_id=str(batched))
 
 
+async def test_how_the_cluster_does_is_told_every_two_seconds(node: RunningNode) -> None:
+    async with events(node.http) as stream:
+        first = await stream.until("stats")
+        assert {
+            "at",
+            "started",
+            "completed",
+            "failed",
+            "lag_p50",
+            "queue_depth",
+        } <= first.data.keys()
+        await node.running_task("a")
+        heard = first
+        while not heard.data["started"]:
+            heard = await stream.until("stats")
+
+
 async def test_filters(node: RunningNode) -> None:
     first = await node.client.submit("a", queue="q", run_at=FAR)
     async with (
@@ -62,8 +79,8 @@ async def test_filters(node: RunningNode) -> None:
         for kind, queue in (("a", "q"), ("b", "r"), ("c", "s")):
             await node.client.submit(kind, queue=queue, run_at=FAR)
         await node.client.pause(first.id)
-        heard = [await stream.next() for stream in (by_queue, by_type, by_id)]
-        assert [one and one.data["type"] for one in heard] == ["b", "c", "a"]
+        heard = [await stream.until("task") for stream in (by_queue, by_type, by_id)]
+        assert [one.data["type"] for one in heard] == ["b", "c", "a"]
     for query, field in (("?queu=a", "queu"), ("?task_id=x", "task_id"), ("?queue=%00", "queue")):
         answer = await node.call("GET", f"/v1/events{query}")
         assert (answer.status, answer.fields) == (422, [field])

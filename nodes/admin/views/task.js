@@ -1,33 +1,40 @@
 // One task: its facts, what it was given and gave, and the story of its attempts.
 import { buttons } from "../actions.js";
-import { get, getExact, withQuery } from "../api.js";
+import { getExact, withQuery } from "../api.js";
 import { fill, h } from "../dom.js";
 import { badge, count, duration, errorLine, schedule, time } from "../format.js";
 import { rawAt, view as jsonView } from "../json.js";
+import { onChange } from "../live.js";
 import { attempts } from "./attempts.js";
-
-const MORE_TIMES = 5;
+import { Explain } from "./explain.js";
+import { fireTimes } from "./fire_times.js";
 
 export async function show(main, context) {
   const path = `/v1/tasks/${encodeURIComponent(context.params.id)}`;
+  const explain = new Explain(path);
   let version = null;
 
   async function load() {
     const { value: task, text } = await getExact(path, context.signal);
     const known = `${task.version} ${task.status} ${task.paused} ${task.updated_at}`;
-    if (known === version) return;
+    if (known !== version) await drawAll(task, text);
     version = known;
+    await explain.update(task, context.signal);
+  }
+
+  async function drawAll(task, text) {
     const [runs, times] = await Promise.all([
       getExact(withQuery(`${path}/runs`, { limit: 100 }), context.signal), fireTimes(task, context.signal),
     ]);
-    draw(main, context, { task, text, runs, times, load });
+    draw(main, context, { task, text, runs, times, load, explain });
   }
 
   await load();
   context.every(2, load);
+  onChange(context, (event) => event.task_id === context.params.id, load, 300);
 }
 
-function draw(main, context, { task, text, runs, times, load }) {
+function draw(main, context, { task, text, runs, times, load, explain }) {
   document.title = `${task.type} · Duly`;
   const again = () => load().catch(() => context.reload());
   fill(main,
@@ -37,6 +44,7 @@ function draw(main, context, { task, text, runs, times, load }) {
     h("div", { class: "cols" },
       h("section", { class: "panel", "aria-labelledby": "facts" }, h("h2", { id: "facts" }, "Facts"), facts(task)),
       h("div", null,
+        explain.element,
         times && h("section", { class: "panel", "aria-labelledby": "times" }, h("h2", { id: "times" }, "Next fire times"), times),
         value("Payload", task, "payload", text),
         task.status === "completed" && value("Result", task, "result", text),
@@ -50,6 +58,7 @@ function facts(task) {
     ["Queue", h("a", { href: `/admin/tasks?${new URLSearchParams({ queue: task.queue })}` }, task.queue)],
     ["Due", task.next_run_at && time(task.next_run_at, { both: true })],
     ["Schedule", task.schedule && h("span", { class: "mono" }, schedule(task.schedule))],
+    ["Watched", watched(task.schedule)],
     ["Priority", task.priority],
     ["Retries", `${count(task.retry_count)} of ${count(task.max_retries)} used`],
     ["Timeout", duration(task.timeout)],
@@ -58,6 +67,8 @@ function facts(task) {
     ["Misfire grace", task.misfire_grace !== null && duration(task.misfire_grace)],
     ["If its worker is lost", task.on_lost === "fail" ? "fail, never start twice" : "retry"],
     ["Idempotency key", task.idempotency_key],
+    ["Concurrency key", task.concurrency_key && `${task.concurrency_key}, at most ${task.concurrency_limit} at once`],
+    ["Fairness key", task.fairness_key],
     ["Tags", Object.keys(task.tags).length > 0 && Object.entries(task.tags).map(([name, text]) => h("span", { class: "tag" }, `${name}: ${text}`))],
     ["Created", time(task.created_at, { both: true })],
     ["Changed", time(task.updated_at, { both: true })],
@@ -70,6 +81,14 @@ function facts(task) {
   ];
   const given = rows.filter(([, content]) => content !== null && content !== false && content !== undefined);
   return h("dl", { class: "facts" }, given.map(([name, content]) => [h("dt", null, name), h("dd", null, content)]));
+}
+
+function watched(of) {
+  const parts = [
+    of?.expect_within && `alert after ${duration(of.expect_within)} without a success`,
+    of?.pause_after && `pause after ${of.pause_after} failures in a row`,
+  ];
+  return parts.filter(Boolean).join(", ") || null;
 }
 
 function backoff({ kind, delay, factor, max_delay: most, jitter }) {
@@ -93,22 +112,5 @@ function body(task, name, text) {
     h("p", { class: "bad-text" }, errorLine(task.error)),
     typeof trace === "string" && h("pre", { class: "plain", tabindex: 0 }, trace.trimEnd()),
     typeof task.error === "object" && h("details", null, h("summary", null, "As JSON"), jsonView(rawAt(text, name))),
-  ];
-}
-
-async function fireTimes(task, signal) {
-  if (!task.schedule || task.finished_at) return null;
-  const { cron, every, timezone, start_at: start } = task.schedule;
-  let found;
-  try {
-    found = await get(withQuery("/v1/schedules/preview", { cron, every, timezone, start_at: start, count: MORE_TIMES }), signal);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    return h("p", { class: "bad-text" }, error.message);
-  }
-  return [
-    h("ul", null, found.fire_times.map((one) => h("li", null, time(one, { both: true })))),
-    task.schedule.jitter && h("p", { class: "dim" }, `Each is up to ${duration(task.schedule.jitter)} later (jitter).`),
-    found.notes.map((note) => h("p", { class: "dim" }, note)),
   ];
 }

@@ -3,17 +3,19 @@ import { get, withQuery } from "../api.js";
 import { append, fill, h } from "../dom.js";
 import { chosen, filters } from "../filters.js";
 import { badge, errorLine, schedule, shortId, time } from "../format.js";
+import { onChange } from "../live.js";
 import { pager, table } from "../table.js";
 
 const UUID = /^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$/i;
 const STATUSES = ["pending", "running", "completed", "failed", "cancelled"];
-const NAMES = ["status", "type", "queue", "tag", "due_after", "due_before"];
+const NAMES = ["status", "type", "queue", "tag", "paused", "due_after", "due_before"];
 const FIELDS = [
   { name: "id", label: "Id", placeholder: "UUID", wide: true },
   { name: "status", label: "Status", options: [["", "any"], ...STATUSES.map((one) => [one, one])] },
   { name: "type", label: "Type" },
   { name: "queue", label: "Queue" },
   { name: "tag", label: "Tag", placeholder: "name:value" },
+  { name: "paused", label: "Paused", options: [["", "any"], ["true", "paused"], ["false", "not paused"]] },
   { name: "due_after", label: "Due from", type: "datetime-local" },
   { name: "due_before", label: "Due before", type: "datetime-local" },
 ];
@@ -52,7 +54,10 @@ export async function show(main, context) {
   const load = async () => list(results, context, await get(withQuery("/v1/tasks", query), context.signal));
   await load();
   // A page further back does not change by itself.
-  if (!query.cursor) context.every(5, load);
+  if (!query.cursor) {
+    context.every(10, load);
+    onChange(context, (event) => (!query.queue || event.queue === query.queue) && (!query.type || event.type === query.type), load);
+  }
   return undefined;
 }
 

@@ -1,0 +1,109 @@
+"""The views of the whole cluster: overview, due load, schedules, alerts; and why a task does not run."""
+
+from datetime import timedelta
+
+from browser_rig import Site
+from node_rig import RunningNode
+from playwright.async_api import Page, expect
+
+from duly.wheel.durations import from_us
+
+FAR = "2040-01-01T00:00:00Z"
+
+
+async def _latest(page: Page, chart: str, line: str) -> str:
+    """What a chart says in words of its last point."""
+    said = await page.get_by_role("img", name=chart).get_attribute("aria-label")
+    assert said is not None
+    return next(part.split(f"{line} ")[1] for part in said.split(", ") if f"{line} " in part)
+
+
+async def test_a_chart_goes_on_by_itself(guarded: RunningNode, admin: Site) -> None:
+    page = await admin.open("/admin", role="read")
+    await expect(page.get_by_text("live", exact=True)).to_be_visible()
+    charts = page.locator(".chart canvas")
+    await expect(charts).to_have_count(4)
+    lag = page.get_by_role("img", name="Firing lag")
+    await expect(lag).to_have_attribute(
+        "aria-label", "Firing lag of the last hour; now p50 –, p95 –, p99 –"
+    )
+    drawn = await lag.locator("canvas").evaluate("canvas => canvas.toDataURL()")
+    # No request of the page brings the point: the stream does.
+    await page.route("**/v1/stats/series*", lambda route: route.abort())
+    await guarded.running_task("mail.send")
+    await expect(lag).not_to_have_attribute(
+        "aria-label", "Firing lag of the last hour; now p50 –, p95 –, p99 –"
+    )
+    assert await _latest(page, "Firing lag", "p50") != "–"
+    assert await lag.locator("canvas").evaluate("canvas => canvas.toDataURL()") != drawn
+
+
+async def test_the_overview_counts(guarded: RunningNode, admin: Site) -> None:
+    await guarded.client.submit("mail.send", queue="mails", run_at=FAR)
+    page = await admin.open("/admin", role="read")
+    queues = page.get_by_role("table", name="Tasks by queue")
+    await expect(queues).to_contain_text("mails")
+    await page.get_by_role("link", name="pending").click()
+    await expect(page.get_by_role("heading", name="Tasks")).to_be_visible()
+    assert page.url.endswith("/admin/tasks?status=pending")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+
+
+async def test_why_a_task_does_not_run(guarded: RunningNode, admin: Site) -> None:
+    task = await guarded.client.submit("a", run_at=FAR)
+    page = await admin.open(f"/admin/tasks/{task.id}", role="read")
+    panel = page.get_by_role("region", name="Why it does not run now")
+    await expect(panel.locator("li").first).to_contain_text("not due")
+    await guarded.client.pause(task.id)
+    await expect(panel.locator("li").first).to_contain_text("the-admin")
+    await expect(panel.locator("li").nth(1)).to_contain_text("not due")
+    await guarded.client.cancel(task.id)
+    await expect(panel).to_be_hidden()
+
+
+async def test_the_due_load_shows_the_herd(guarded: RunningNode, admin: Site) -> None:
+    now = from_us(guarded.context.clock.now_us())
+    hour = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
+    body = {
+        "tasks": [{"type": "herd", "run_at": hour.isoformat()}] * 9
+        + [{"type": "lone", "queue": "q", "run_at": (hour + timedelta(minutes=7)).isoformat()}]
+    }
+    assert (await guarded.call("POST", "/v1/tasks/batch", body)).status == 201
+    page = await admin.open("/admin/load", role="read")
+    await expect(
+        page.get_by_text("10 tasks are due, 9 of them (90 %) in a minute :00")
+    ).to_be_visible()
+    fullest = page.get_by_role("table", name="The ten fullest minutes").locator("tbody tr")
+    await expect(fullest).to_have_count(2)
+    await page.get_by_label("Queue").select_option("q")
+    await expect(page.get_by_text("1 tasks are due, 0 of them")).to_be_visible()
+    await page.get_by_label("By", exact=True).select_option("type")
+    await expect(page.get_by_role("table", name="Totals")).to_contain_text("herd")
+    canvas = page.get_by_role("img", name="Map of the minutes")
+    await canvas.focus()
+    await page.keyboard.press("ArrowDown")
+    await expect(page.get_by_text(": 0 tasks")).to_be_visible()
+
+
+async def test_schedules_are_the_periodic_tasks(guarded: RunningNode, admin: Site) -> None:
+    await guarded.client.submit("once", run_at=FAR)
+    schedule = {"cron": "30 3 * * *", "timezone": "Europe/Berlin"}
+    await guarded.call("POST", "/v1/tasks", {"type": "nightly", "schedule": schedule})
+    page = await admin.open("/admin/schedules", role="read")
+    row = page.locator("tbody tr")
+    await expect(row).to_have_count(1)
+    await expect(row).to_contain_text("30 3 * * * Europe/Berlin")
+    await row.get_by_text("show").click()
+    await expect(row.locator("li")).to_have_count(5)
+    await row.get_by_role("link", name="nightly").click()
+    await expect(page.get_by_role("heading", name="nightly")).to_be_visible()
+
+
+async def test_alerts_of_a_schedule_that_is_silent(guarded: RunningNode, admin: Site) -> None:
+    page = await admin.open("/admin/alerts", role="read")
+    await expect(page.get_by_text("No alert is like this.")).to_be_visible()
+    body = {"type": "quiet", "schedule": {"every": 3600, "expect_within": 1}}
+    assert (await guarded.call("POST", "/v1/tasks", body)).status == 201
+    await expect(page.locator("tbody tr")).to_contain_text("silent for too long")
+    await page.goto("/admin")
+    await expect(page.get_by_role("link", name="alerts open")).to_be_visible()
