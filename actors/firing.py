@@ -22,6 +22,7 @@ from duly.actors import trail
 from duly.actors.context import Context
 from duly.actors.messages import Missed, Ownership, Refused
 from duly.actors.patience import Patience, QueuePatience
+from duly.actors.tracing import Fires
 from duly.storage import claims
 from duly.storage.claims import Claim, Claimed, Held
 from duly.storage.errors import StoreUnavailableError
@@ -166,10 +167,13 @@ class Firing:
             if before is not None:
                 await before.wait()
             if claimed := len(tasks):
-                backlog = await self._publish(queue, tasks, since, say, pace)
+                fired = [rows[place[task.id]] for task in tasks]
+                fires = Fires(tasks, fired, self._context.node_id)
+                backlog = await self._publish(queue, fires.tasks, since, say, pace)
                 if backlog is not None:
-                    fired = [rows[place[task.id]] for task in tasks]
-                    self._context.meters.published(fired, claimed_us, self._context.clock.now_us())
+                    published_us = self._context.clock.now_us()
+                    fires.published(published_us)
+                    self._context.meters.published(fired, claimed_us, published_us)
                 return Fired(backlog, unclaimed, claimed, held)
             backlog = None if self.redis_fails else await self.backlog(queue, say)
             return Fired(backlog, unclaimed, 0, held)

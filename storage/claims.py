@@ -27,6 +27,7 @@ class Claimed(NamedTuple):
     timeout: float
     on_lost: str
     payload: str
+    traceparent: str | None = None
 
 
 Held = Literal["full", "busy"]
@@ -166,7 +167,7 @@ async def _with_payloads(db: Database, found: list[tuple[Any, ...]]) -> list[Cla
         raise StoreUnavailableError(str(error), in_doubt=True) from error
     # A large payload's task may have been cancelled in between: then there is nothing to publish.
     return [
-        Claimed(*row) if row[8] is not None else Claimed(*row[:8], texts[row[0]])  # type: ignore[call-arg]
+        Claimed(*row) if row[8] is not None else Claimed(*row[:8], texts[row[0]], *row[9:])  # type: ignore[call-arg]
         for row in found
         if row[8] is not None or row[0] in texts
     ]

@@ -51,6 +51,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     timeout_s: float
     confirm: bool
     """The start must be granted by a node before the handler runs."""
+    traceparent: str | None = None
+    """The trace that this attempt belongs to (W3C Trace Context)."""
 
 
 class Unreadable(msgspec.Struct, frozen=True, gc=False):
@@ -84,6 +86,7 @@ def parse_entry(queue: str, entry_id: bytes, words: Sequence[bytes] | None) -> D
             attempt=int(fields.get(b"attempt", b"1")),
             timeout_s=timeout_s,
             confirm=fields.get(b"confirm") == b"1",
+            traceparent=fields[b"traceparent"].decode() if b"traceparent" in fields else None,
         )
     except KeyError as error:
         return Unreadable(queue, entry_id, f"field {error.args[0].decode()!r} is missing")

@@ -77,6 +77,7 @@ class Streams:
             words += [
                 str(task.id), task.token, task.type, task.payload, f"{due_ms:.3f}",
                 task.retry_count + 1, task.timeout, queue, int(task.on_lost == "fail"),
+                task.traceparent or "",
             ]  # fmt: skip
         names = [*_queue_keys(queue), keys.waiting(queue), keys.rate(queue)]
         answer = await self._scripts.run("publish", names, words)

@@ -45,6 +45,7 @@ class NewTask(NamedTuple):
     concurrency_key: str | None = None
     concurrency_limit: int | None = None
     fairness_key: str | None = None
+    traceparent: str | None = None
 
 
 class Submitted(NamedTuple):

@@ -182,6 +182,13 @@ def periodic(new: NewTask, schedule: str, due: datetime | None) -> NewTask:
     )
 
 
+def traced(new: NewTask, traceparent: str | None) -> NewTask:
+    """The task in this trace. Not one with a schedule: a trace has an end."""
+    if traceparent is None or new.schedule is not None:
+        return new
+    return new._replace(traceparent=traceparent)
+
+
 def take_key_header(headers: Sequence[str], body: TaskSubmission, checker: Checker) -> None:
     """The header Idempotency-Key is another way to write the field of that name."""
     if not headers:

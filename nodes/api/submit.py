@@ -12,9 +12,9 @@ from duly.actors.runtime import Reply
 from duly.actors.submitter import waiting
 from duly.nodes.api import answers, batches, bodies, views
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid, unavailable
-from duly.nodes.api.submissions import Checker, new_task, take_key_header
+from duly.nodes.api.submissions import Checker, new_task, take_key_header, traced
 from duly.nodes.api.wire import Batch, BatchAnswer, TaskSubmission
-from duly.storage import submitting, tasks
+from duly.storage import submitting, tasks, trace_context
 from duly.storage.submitting import NewTask, Rejected, Submitted
 from duly.storage.tasks import TaskRow
 from duly.wheel.durations import from_us
@@ -53,6 +53,7 @@ class SubmitHandlers:
         now_us = self._context.clock.now_us()
         new = new_task(body, raw, checker, now_us, self._payload_limit)
         checker.raise_if_wrong()
+        new = traced(new, _traceparent(request))
         if new.own_id and new.key is not None:
             # Both names must be free, or nothing may be kept: a transaction of its own.
             answer = await self._insert_alone(new)
@@ -76,8 +77,10 @@ class SubmitHandlers:
             raise Problem(413, "Too large", error.message, errors=[error])
         now_us = self._context.clock.now_us()
         batch = await batches.check(items, now_us, self._payload_limit)
+        traceparent = _traceparent(request)
+        new = [traced(task, traceparent) for task in batch.tasks.values()]
         try:
-            inserted = await self._insert_all(list(batch.tasks.values())) if batch.ids else []
+            inserted = await self._insert_all(new) if batch.ids else []
         except Rejected as rejected:
             raise batch.rejection(rejected.answers) from None
         firsts = {
@@ -127,3 +130,9 @@ class SubmitHandlers:
 
     def _now(self) -> datetime:
         return from_us(self._context.clock.now_us())
+
+
+def _traceparent(request: web.Request) -> str | None:
+    """The trace that a submission belongs to. One that is not understood is none: the standard asks for it."""
+    headers = request.headers.getall("traceparent", ())
+    return trace_context.checked(headers[0]) if len(headers) == 1 else None

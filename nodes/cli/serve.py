@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any
 
+from duly.nodes import tracing
 from duly.nodes.cli import settings
 from duly.nodes.cli.errors import fail
 from duly.nodes.lifecycle import run_loop, run_node, stop_when_stdin_closes
@@ -72,6 +73,7 @@ def run_node_command(args: argparse.Namespace) -> int:
         if getattr(read, name) is None:
             fail(f"{name} is not set: give --{name.replace('_', '-')} or DULY_{name.upper()}")
     configure(read.log_level, read.log_format)
+    tracing.configure("duly-node")
     if args.until_stdin_closes:
         stop_when_stdin_closes()
     try:
@@ -84,6 +86,7 @@ def run_worker_command(args: argparse.Namespace) -> int:
     """duly worker MODULE:NAME."""
     worker = _find_worker(args.target)
     configure(args.log_level, args.log_format)
+    tracing.configure("duly-worker")
     if args.until_stdin_closes:
         stop_when_stdin_closes()
     worker.run()

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.nodes.client import options
+from duly.nodes.client import options, tracing
 from duly.nodes.client.models import (
     Alert,
     Explanation,
@@ -135,7 +135,9 @@ class Client:
         task = {"type": type, "payload": payload, **task_options}
         task.setdefault("idempotency_key", uuid.uuid4().hex)
         body = options.encode(options.submission(task))
-        return _TASK.decode(await self._send("POST", "/v1/tasks", body, repeatable=True))
+        with tracing.submitting(type) as headers:
+            answer = await self._send("POST", "/v1/tasks", body, headers=headers, repeatable=True)
+        return _TASK.decode(answer)
 
     async def submit_batch(self, tasks: Iterable[NewTask | Mapping[str, Any]]) -> list[UUID]:
         """Submit up to 10,000 tasks, all or none; returns their ids in the same order.
@@ -144,7 +146,9 @@ class Client:
         repeated when its answer is lost.
         """
         body = options.encode({"tasks": [options.submission(task) for task in tasks]})
-        return _IDS.decode(await self._send("POST", "/v1/tasks/batch", body)).ids
+        with tracing.submitting("a batch") as headers:
+            answer = await self._send("POST", "/v1/tasks/batch", body, headers=headers)
+        return _IDS.decode(answer).ids
 
     async def get(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
         """Return a task, finished or not; raises NotFound."""

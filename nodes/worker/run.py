@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from typing import Final
+from typing import Any, Final
 
 from duly.nodes.worker import outcomes
 from duly.nodes.worker.context import Context
@@ -24,7 +24,7 @@ class Run:
 
     __slots__ = (
         "began", "ctx", "entry", "finished_ms", "handler", "outcome", "reason", "repeats",
-        "settled", "started_ms", "task", "timer",
+        "settled", "span", "started_ms", "task", "timer",
     )  # fmt: skip
 
     def __init__(self, entry: Entry, ctx: Context, handler: Handler, started_ms: float) -> None:
@@ -42,6 +42,8 @@ class Run:
         """Further copies of the entry that came in meanwhile; given back with the first."""
         self.task: asyncio.Task[Outcome] | asyncio.Task[Verdict] | None = None
         self.timer: asyncio.TimerHandle | None = None
+        self.span: Any = None
+        """Of OpenTelemetry, if that is installed."""
 
     def why(self) -> Outcome | None:
         """Return the outcome of an attempt that was told to stop; None: it is not reported."""

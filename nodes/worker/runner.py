@@ -14,7 +14,7 @@ from contextvars import copy_context
 from functools import partial
 
 from duly.nodes import logs
-from duly.nodes.worker import outcomes
+from duly.nodes.worker import outcomes, tracing
 from duly.nodes.worker.context import Context
 from duly.nodes.worker.handlers import Handlers
 from duly.nodes.worker.outcomes import Outcome
@@ -134,6 +134,7 @@ class Runner:
         payload = run.entry.payload
         context = copy_context()  # of the handler alone: what it logs is about its task
         context.run(logs.about.set, self._fields(run))
+        run.span = tracing.begin(run.entry, context)
         if run.handler.is_async:
             task = self._loop.create_task(run.handler.run(run.ctx, payload), context=context)
             task.add_done_callback(partial(self._ended, run))
@@ -207,6 +208,7 @@ class Runner:
         run.settled = True
         run.outcome = None if outcome is outcomes.SUPERSEDED else outcome
         run.finished_ms = now_ms()
+        tracing.end(run.span, run.outcome)
         if run.timer is not None:
             run.timer.cancel()
         self._hand_in(run, run.entry)

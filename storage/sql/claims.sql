@@ -33,7 +33,8 @@ with writing as materialized (
         -- A large answer that a paused node does not read would hold the slots' locks.
         -- What is stored may be compressed: only the text's own length tells.
         case when pg_column_size(t.payload) <= $7::int and octet_length(t.payload::text) <= $7
-            then t.payload end as payload
+            then t.payload end as payload,
+        t.traceparent
 )
 select ok.owned, claimed.* from ok left join claimed on true;
 
@@ -54,14 +55,16 @@ select id, payload from tasks where id = any($1::uuid[]);
 -- name: claimed
 -- After a claim whose commit is in doubt: what of it is ours. By its very instant: an entry that was
 -- read long ago may be of a task that an earlier claim of ours has taken, and a worker ended.
-select t.id, t.version, t.type, t.queue, t.occurrence, t.retry_count, t.timeout, t.on_lost, t.payload
+select t.id, t.version, t.type, t.queue, t.occurrence, t.retry_count, t.timeout, t.on_lost, t.payload,
+       t.traceparent
 from tasks t join unnest($1::uuid[], $2::bigint[]) as c (id, version)
   on t.id = c.id and t.version > c.version
 where t.owner = $3 and t.claimed_at = $4 and case when t.status = 'running' then true end;
 
 -- name: running
 -- What the stream should hold: running under this very token.
-select t.id, t.version, t.type, t.queue, t.occurrence, t.retry_count, t.timeout, t.on_lost, t.payload
+select t.id, t.version, t.type, t.queue, t.occurrence, t.retry_count, t.timeout, t.on_lost, t.payload,
+       t.traceparent
 from tasks t join unnest($1::uuid[], $2::bigint[]) as c (id, version)
   on t.id = c.id and t.version = c.version
 where case when t.status = 'running' then true end;

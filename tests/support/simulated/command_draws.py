@@ -60,6 +60,7 @@ class Draws:
         words += self._rng.choice((("", ""), ("", ""), (_RATE, 4)))
         for _ in range(self._rng.randint(0, 3)):
             words += [self._id(), self._token(), "t", "{}", "1.000", 1, 5.0, _QUEUE, 0]
+            words.append(self._rng.choice(("", "00-1-2-01")))
         names = [*_TASK_KEYS, keys.waiting(_QUEUE), keys.rate(_QUEUE)]
         return Call("publish", names, words)
 

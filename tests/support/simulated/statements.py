@@ -10,6 +10,7 @@ from simulated.store import Row, Store, statement
 
 _CLAIMED = (
     "id", "version", "type", "queue", "occurrence", "retry_count", "timeout", "on_lost", "payload",
+    "traceparent",
 )  # fmt: skip
 _DUE = (
     "id", "slot", "next_run_at", "version", "priority", "queue", "concurrency_key", "fairness_key",

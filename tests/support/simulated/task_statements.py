@@ -24,12 +24,13 @@ _FRESH: Row = {
     "worker": None, "error": None, "finished_at": None, "result": None, "interval": None,
     "runs_done": 0, "begun": False, "done_until": None, "following": None, "skip_until": None,
     "skip_reason": None, "zone_data": None, "paused_by": None, "paused_at": None,
+    "traceparent": None,
 }  # fmt: skip
 _ASKED = (
     "id", "type", "queue", "payload", "due", "max_retries", "backoff", "timeout", "misfire_grace",
     "on_lost", "priority", "key", "fingerprint", "tags", "own_id", "created_at", "occurrence",
     "schedule", "interval", "overrun", "following", "zone_data", "concurrency_key",
-    "concurrency_limit", "fairness_key",
+    "concurrency_limit", "fairness_key", "traceparent",
 )  # fmt: skip
 
 
@@ -80,6 +81,7 @@ def _new_row(store: Store, one: Row) -> Row:
         "id", "type", "queue", "payload", "max_retries", "backoff", "timeout", "misfire_grace",
         "on_lost", "priority", "tags", "created_at", "occurrence", "schedule", "interval", "overrun",
         "following", "zone_data", "concurrency_key", "concurrency_limit", "fairness_key",
+        "traceparent",
     )  # fmt: skip
     return {
         **_FRESH, **pick(one, kept), "slot": store.slot_of(one["id"]), "next_run_at": one["due"],
