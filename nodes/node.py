@@ -24,6 +24,7 @@ from duly.actors.submitter import Submitter
 from duly.actors.ticker import Ticker
 from duly.actors.upkeep import Upkeep
 from duly.actors.watcher import Watcher
+from duly.nodes.bulk.runner import BulkRunner
 from duly.nodes.server import Announce, ApiServer
 from duly.nodes.settings import Settings
 from duly.nodes.webhook import Webhook
@@ -63,6 +64,7 @@ def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor
         Child("reaper", lambda: Reaper(context), boxes.reaper),
         Child("submitter", lambda: Submitter(context), boxes.submitter),
         Child("broadcaster", lambda: Broadcaster(context)),
+        Child("bulk", lambda: BulkRunner(context)),
         Child("api", lambda: ApiServer(context, settings, announce)),
         # The first to stop: a request that takes its time does not hold up the hand-over.
         Child("leases", lambda: LeaseActor(context), boxes.leases),

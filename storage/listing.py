@@ -50,10 +50,19 @@ class _Found(NamedTuple):
     bound: UUID | None
 
 
-async def page(db: Database, where: Filter, after: UUID | None, limit: int) -> Page:
+async def page(
+    db: Database,
+    where: Filter,
+    after: UUID | None,
+    limit: int,
+    *,
+    finished: bool = True,
+    payloads: bool = True,
+) -> Page:
     """The newest tasks that fit, older than the id `after`, at most `limit`.
 
-    With `after` in the answer there may be more, even if there are fewer than `limit`.
+    With `after` in the answer there may be more, even if there are fewer than `limit`. Without `finished`
+    only unfinished tasks; without `payloads` these and the results are left out.
     """
     if after == _LEAST:
         return Page([], None)
@@ -63,13 +72,15 @@ async def page(db: Database, where: Filter, after: UUID | None, limit: int) -> P
         highest, least = min(highest, where.id), where.id
     if highest < least:
         return Page([], None)
-    args = (highest, least, limit + 1, *where[1:])
+    args = (highest, least, limit + 1, *where[1:], payloads)
 
     async def work(connection: Any) -> list[_Found]:
         # One snapshot for both tables: a task that moves from one to the other is seen once.
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             await connection.fetch(Database.sql("list_by_index"))
-            return [await _search(connection, ways, args) for ways in _ways(where)]
+            return [
+                await _search(connection, ways, args) for ways in _ways(where, finished=finished)
+            ]
 
     found = await db.run(work)
     bound = max((one.bound for one in found if one.bound is not None), default=None)
@@ -92,14 +103,15 @@ async def _search(connection: Any, ways: list[str], args: tuple[Any, ...]) -> _F
     return best
 
 
-def _ways(where: Filter) -> Iterator[list[str]]:
+def _ways(where: Filter, *, finished: bool) -> Iterator[list[str]]:
     """The statements that may find what fits, among the unfinished and among the finished tasks."""
     is_due = where.due_before is not None or where.due_after is not None
     if where.status not in _FINISHED:
         ordered = ["_paused"] if where.paused else []
         ordered += ["_running"] if where.status == "running" else []
         yield _in_order("list_tasks", where, ordered, ["_due"] if is_due else [])
-    if where.status not in ("pending", "running") and not is_due and not where.paused:
+    is_over = where.status not in ("pending", "running") and not is_due and not where.paused
+    if finished and is_over:
         everywhere = where.queue is None and where.type is None
         rare = where.status in ("failed", "cancelled") and everywhere
         yield _in_order("list_finished", where, ["_of_status"] if rare else [], [])

@@ -23,7 +23,9 @@ class AlertHandlers:
         """A page of alerts, newest first."""
         queries.known_only(request, ("open", "task_id", "limit", "cursor"))
         limit = queries.limit(request)
-        where = alerts.Filter(queries.flag(request, "open"), queries.uuid(request, "task_id"))
+        where = alerts.Filter(
+            queries.flag(request.query, "open"), queries.uuid(request.query, "task_id")
+        )
         before = queries.alert_cursor(request)
         rows = await alerts.listing(self._db, where, before, limit + 1)
         more = queries.encode_cursor(rows[limit - 1].id) if len(rows) > limit else None

@@ -12,6 +12,7 @@ from duly.nodes.api.access import Access, check_routes
 from duly.nodes.api.admin import AdminHandlers
 from duly.nodes.api.alerts import AlertHandlers
 from duly.nodes.api.audits import AuditHandlers
+from duly.nodes.api.bulk import BulkHandlers
 from duly.nodes.api.cluster import ClusterHandlers
 from duly.nodes.api.events import EventHandlers
 from duly.nodes.api.explain import ExplainHandlers
@@ -64,6 +65,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         ScheduleHandlers(context),
         WorkerHandlers(context),
         AuditHandlers(context),
+        BulkHandlers(context),
         LoadHandlers(context),
         AlertHandlers(context),
         LedgerHandlers(context),

@@ -74,7 +74,7 @@ def _is_gone(request: web.Request) -> bool:
 
 def _wants(request: web.Request) -> Wants:
     queue, kind = (queries.text(request, name) for name in ("queue", "type"))
-    task_id: UUID | None = queries.uuid(request, "task_id")
+    task_id: UUID | None = queries.uuid(request.query, "task_id")
 
     def wants(event: Event | AlertEvent) -> bool:
         return (

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from duly.actors.meters.minutes import KEPT
 from duly.nodes.api import cookies, wire
+from duly.nodes.api.bulk import BulkJob, BulkPage, BulkPreview, BulkRequest
 from duly.nodes.api.cluster import SlotList, WorkerList
 from duly.nodes.api.events import PARAMETERS as EVENT_FILTERS
 from duly.nodes.api.explain import Explanation
@@ -32,6 +33,7 @@ _TYPES = (
     WorkerList, SlotList, Explanation,
     Stats, Series, DueLoad,
     QueueChange, QueuePage, QueueView,
+    BulkRequest, BulkPreview, BulkJob, BulkPage,
 )  # fmt: skip
 
 _DESCRIBED = {
@@ -147,6 +149,17 @@ def _paths() -> dict[str, Any]:
         "/v1/schedules/preview": {
             "get": _operation("The next fire times of a schedule", {200: _ref("SchedulePreview")},
                               (422,), parameters=[_parameter(name) for name in PARAMETERS])},
+        "/v1/bulk": {
+            "post": _operation("Act on all tasks that a filter finds, or tell how many they are",
+                               {200: _ref("BulkPreview"), 202: _ref("BulkJob")}, body_errors,
+                               body=_ref("BulkRequest")),
+            "get": _operation("Bulk jobs, newest first", {200: _ref("BulkPage")}, (422,),
+                              parameters=page)},
+        "/v1/bulk/{id}": {
+            "get": _operation("One bulk job", {200: _ref("BulkJob")}, (404, 422), parameters=one)},
+        "/v1/bulk/{id}/stop": {
+            "post": _operation("Stop a bulk job", {200: _ref("BulkJob")}, (404, 409, 422),
+                               parameters=one)},
         "/v1/load": {
             "get": _operation("Tasks due in each minute", {200: _ref("DueLoad")}, (422,),
                               parameters=[_parameter("by"), _parameter("hours")])},

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -70,9 +70,8 @@ TASK_FILTER = (
 """The parameters of `task_filter`."""
 
 
-def task_filter(request: web.Request) -> Filter:
-    """The filter of a list of tasks."""
-    query = request.query
+def task_filter(query: Mapping[str, str]) -> Filter:
+    """The filter of a list of tasks, from its parameters."""
     status = query.get("status")
     if status is not None and status not in _STATUSES:
         raise invalid(FieldError("status", f"must be one of {', '.join(_STATUSES)}"))
@@ -85,9 +84,9 @@ def task_filter(request: web.Request) -> Filter:
             raise invalid(FieldError("tag", "must be name:value"))
         tag = msgspec.json.encode({name: value}).decode()
     return Filter(
-        id=uuid(request, "id"), status=status, type=query.get("type"), queue=query.get("queue"), tag=tag,
-        due_before=instant(request, "due_before"), due_after=instant(request, "due_after"),
-        periodic=flag(request, "periodic"), paused=flag(request, "paused"),
+        id=uuid(query, "id"), status=status, type=query.get("type"), queue=query.get("queue"), tag=tag,
+        due_before=instant(query, "due_before"), due_after=instant(query, "due_after"),
+        periodic=flag(query, "periodic"), paused=flag(query, "paused"),
     )  # fmt: skip
 
 
@@ -103,9 +102,9 @@ def _check_text(name: str, text: str) -> None:
         raise invalid(FieldError(name, "holds a character that PostgreSQL cannot store"))
 
 
-def instant(request: web.Request, name: str) -> datetime | None:
+def instant(query: Mapping[str, str], name: str) -> datetime | None:
     """A parameter that is a time; None if it is not given."""
-    text = request.query.get(name)
+    text = query.get(name)
     if text is None:
         return None
     try:
@@ -146,22 +145,22 @@ def audit_filter(request: web.Request) -> audit.Filter:
     for name in ("who", "action"):
         _check_text(name, query.get(name, ""))
     return audit.Filter(
-        query.get("who"), query.get("action"), uuid(request, "task_id"),
-        instant(request, "before"), instant(request, "since"),
+        query.get("who"), query.get("action"), uuid(query, "task_id"),
+        instant(query, "before"), instant(query, "since"),
     )  # fmt: skip
 
 
-def flag(request: web.Request, name: str) -> bool | None:
+def flag(query: Mapping[str, str], name: str) -> bool | None:
     """A parameter that is `true` or `false`; None if it is not given."""
-    text = request.query.get(name)
+    text = query.get(name)
     if text not in (None, "true", "false"):
         raise invalid(FieldError(name, "must be true or false"))
     return None if text is None else text == "true"
 
 
-def uuid(request: web.Request, name: str) -> UUID | None:
+def uuid(query: Mapping[str, str], name: str) -> UUID | None:
     """A parameter that is a UUID; None if it is not given."""
-    text = request.query.get(name)
+    text = query.get(name)
     if text is not None and not _UUID.fullmatch(text):
         raise invalid(FieldError(name, "is not a UUID"))
     return None if text is None else UUID(text)
@@ -193,7 +192,7 @@ def ledger_filter(request: web.Request) -> ledger.Filter:
     _check_one_of("reason", reason, ledger.REASONS)
     if reason is not None and verdict not in (None, "skipped"):
         raise invalid(FieldError("reason", "goes with the verdict skipped"))
-    since = instant(request, "since") or datetime(1970, 1, 1, tzinfo=UTC)
+    since = instant(request.query, "since") or datetime(1970, 1, 1, tzinfo=UTC)
     return ledger.Filter(since, query.get("type"), query.get("queue"), verdict, reason)
 
 
@@ -204,7 +203,7 @@ def _check_one_of(name: str, value: str | None, known: Sequence[str]) -> None:
 
 def ledger_place(request: web.Request) -> ledger.Place:
     """Where the ledger goes on: after a cursor, else before `until`, else at its end."""
-    until = instant(request, "until") or datetime(3000, 1, 1, tzinfo=UTC)
+    until = instant(request.query, "until") or datetime(3000, 1, 1, tzinfo=UTC)
     parts = _cursor(request, 3)
     if parts is None:
         return ledger.Place(until, UUID(int=0), -1)
@@ -215,6 +214,20 @@ def ledger_place(request: web.Request) -> ledger.Place:
     except ValueError:
         raise _bad_cursor() from None
     return ledger.Place(at, UUID(parts[1]), int(parts[2]))
+
+
+def time_and_id_cursor(request: web.Request) -> tuple[datetime, UUID] | None:
+    """The (time, id) after which a list goes on."""
+    parts = _cursor(request, 2)
+    if parts is None:
+        return None
+    try:
+        at = parse_time(parts[0])
+    except ValueError:
+        raise _bad_cursor() from None
+    if not _UUID.fullmatch(parts[1]):
+        raise _bad_cursor()
+    return at, UUID(parts[1])
 
 
 def _number_and_time(request: web.Request) -> tuple[int, datetime] | None:

@@ -12,7 +12,6 @@ import msgspec
 
 from duly.actors import courses, wakes
 from duly.actors.context import Context
-from duly.nodes.api.access import note
 from duly.nodes.api.problems import FieldError, Problem, invalid, unavailable
 from duly.storage import courses as stored
 from duly.storage import tasks
@@ -73,35 +72,38 @@ class Rescheduling:
             return False
         return await stored.advance_one(self._db, Move(row.id, row.version, place), now) is not None
 
-    async def resume(self, task_id: UUID) -> None:
+    async def resume(self, task_id: UUID, noted: Note | None) -> None:
         """End a pause. Raises `Refused` for a finished task."""
-        await self._until_done(task_id, self._resume)
+        await self._until_done(task_id, noted, self._resume)
 
-    async def run_now(self, task_id: UUID) -> None:
+    async def run_now(self, task_id: UUID, noted: Note | None) -> None:
         """Make a task due now. Raises `Refused` if it runs, is paused, or is finished."""
-        await self._until_done(task_id, self._run_now)
+        await self._until_done(task_id, noted, self._run_now)
 
     async def _until_done(
-        self, task_id: UUID, act: Callable[[CourseRow, datetime], Awaitable[bool]]
+        self,
+        task_id: UUID,
+        noted: Note | None,
+        act: Callable[[CourseRow, datetime, Note | None], Awaitable[bool]],
     ) -> None:
         for _ in range(_TRIES):
             row = (await stored.courses(self._db, [task_id])).get(task_id)
             if row is None:
                 raise Refused("is finished")
-            if await act(row, self._now()):
+            if await act(row, self._now(), noted):
                 return
         raise unavailable("the task changes all the time")
 
-    async def _resume(self, row: CourseRow, now: datetime) -> bool:
+    async def _resume(self, row: CourseRow, now: datetime, noted: Note | None) -> bool:
         if not row.paused:
             return True
         if row.status == "running":
-            return await stored.pause(self._db, row.id, now, paused=False, note=note("resume"))
+            return await stored.pause(self._db, row.id, now, paused=False, note=noted)
         step = None if row.schedule is None else occurrences.resumed(_course(row), now)
         place = courses.stay(row) if step is None else _place(row, step)
-        return await self._move(row, place, now, note("resume"), resume=True)
+        return await self._move(row, place, now, noted, resume=True)
 
-    async def _run_now(self, row: CourseRow, now: datetime) -> bool:
+    async def _run_now(self, row: CourseRow, now: datetime, noted: Note | None) -> bool:
         if row.status == "running":
             raise Refused("is running")
         if row.paused:
@@ -109,17 +111,24 @@ class Rescheduling:
         if row.schedule is None:
             if row.next_run_at <= now:
                 return True
-            wanted, noted = Change(due=now), note("run-now")
-            done = await tasks.patch(self._db, row.id, wanted, row.version, now, note=noted)
+            done = await tasks.patch(
+                self._db, row.id, Change(due=now), row.version, now, note=noted
+            )
             if done is None or not done.changed:
                 return False
             await wakes.wake(self._context, [done.waiting])
             return True
         step = occurrences.run_now(_course(row), now)
-        return step is None or await self._move(row, _place(row, step), now, note("run-now"))
+        return step is None or await self._move(row, _place(row, step), now, noted)
 
     async def _move(
-        self, row: CourseRow, place: Place, now: datetime, noted: Note, *, resume: bool = False
+        self,
+        row: CourseRow,
+        place: Place,
+        now: datetime,
+        noted: Note | None,
+        *,
+        resume: bool = False,
     ) -> bool:
         move = Move(row.id, row.version, place)
         moved = await stored.advance_one(self._db, move, now, resume=resume, note=noted)

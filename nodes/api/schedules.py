@@ -41,7 +41,7 @@ class ScheduleHandlers:
         """The next fire times, computed as the nodes compute them."""
         queries.known_only(request, PARAMETERS)
         count = queries.whole(request, "count", _COUNT, COUNT_MAX)
-        after = queries.instant(request, "after") or from_us(self._context.clock.now_us())
+        after = queries.instant(request.query, "after") or from_us(self._context.clock.now_us())
         names = ("cron", "every", "timezone", "start_at")
         body: dict[str, object] = {n: request.query[n] for n in names if n in request.query}
         every = request.query.get("every")

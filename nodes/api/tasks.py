@@ -1,6 +1,5 @@
 """Handlers that show and change tasks."""
 
-import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from uuid import UUID
@@ -10,22 +9,19 @@ from aiohttp import web
 from msgspec import UNSET
 
 from duly.actors import wakes
-from duly.actors.cancelling import cancel
 from duly.actors.context import Context
 from duly.actors.feed import Change
-from duly.actors.patience import Patience
 from duly.nodes.api import answers, bodies, queries, views
 from duly.nodes.api.access import caller, note
+from duly.nodes.api.cancelling import Cancelling
 from duly.nodes.api.changes import change
 from duly.nodes.api.problems import Problem, conflict, not_found
 from duly.nodes.api.rescheduling import Refused, Rescheduling
 from duly.nodes.api.wire import RunPage, TaskPage, TaskPatch
 from duly.storage import courses, listing, tasks
-from duly.storage.redis import TROUBLE
+from duly.storage.audit import Note
 from duly.storage.tasks import TaskRow
 from duly.wheel.durations import from_us
-
-log = logging.getLogger("duly.api")
 
 _patch = msgspec.json.Decoder(TaskPatch)
 
@@ -38,7 +34,7 @@ class TaskHandlers:
         self._db = context.api_db
         self._payload_limit = payload_limit
         self._rescheduling = Rescheduling(context)
-        self._redis = Patience("telling workers of cancellations", log)
+        self._cancelling = Cancelling(context)
 
     def routes(self) -> list[web.RouteDef]:
         """The routes of this part."""
@@ -66,7 +62,7 @@ class TaskHandlers:
     async def list(self, request: web.Request) -> web.Response:
         """A page of tasks, newest first by id."""
         queries.known_only(request, (*queries.TASK_FILTER, "limit", "cursor"))
-        where, after = queries.task_filter(request), queries.task_cursor(request)
+        where, after = queries.task_filter(request.query), queries.task_cursor(request)
         found = await listing.page(self._db, where, after, queries.limit(request))
         more = None if found.after is None else queries.encode_cursor(found.after)
         payloads = _sees_payloads()
@@ -123,29 +119,10 @@ class TaskHandlers:
     async def cancel(self, request: web.Request) -> web.Response:
         """Cancel a pending or running task."""
         task_id = queries.task_id(request)
-        done = await cancel(self._db, self._context.clock, task_id, note("cancel"))
+        done = await self._cancelling.cancel(task_id, note("cancel"))
         if done is None:
             raise _refusal("only an unfinished task can be cancelled", await self._find(task_id))
-        await wakes.freed(self._context, [done.row.concurrency_key])
-        self._context.feed.tell("cancelled", [task_id])
-        # Pending again after an attempt, that attempt's entry may not be cleaned up yet, or a worker
-        # that was given up may come back with it. What was never claimed is nowhere.
-        if done.token > 0:
-            await self._fence_off(done)
         return answers.task(done.row)
-
-    async def _fence_off(self, done: tasks.Cancelled) -> None:
-        streams, row = self._context.streams, done.row
-        try:
-            holder = await streams.supersede(row.queue, row.id, row.version)
-            if holder is not None:
-                message = {"cancel": str(row.id), "token": done.token}
-                await streams.tell_worker(holder, msgspec.json.encode(message))
-        except TROUBLE as error:
-            # The cancel stands: whatever the worker reports is stale.
-            self._redis.failed(error)
-        else:
-            self._redis.worked()
 
     async def retry(self, request: web.Request) -> web.Response:
         """Make a failed task due now."""
@@ -170,25 +147,34 @@ class TaskHandlers:
     async def resume(self, request: web.Request) -> web.Response:
         """End the pause of a task."""
         return await self._act(
-            request, "resumed", self._rescheduling.resume, "only an unfinished task can be resumed"
+            request,
+            "resume",
+            "resumed",
+            self._rescheduling.resume,
+            "only an unfinished task can be resumed",
         )
 
     async def run_now(self, request: web.Request) -> web.Response:
         """Make a pending task due now."""
         return await self._act(
-            request, "changed", self._rescheduling.run_now, "only a pending task can be run now"
+            request,
+            "run-now",
+            "changed",
+            self._rescheduling.run_now,
+            "only a pending task can be run now",
         )
 
     async def _act(
         self,
         request: web.Request,
+        action: str,
         what: Change,
-        act: Callable[[UUID], Awaitable[None]],
+        act: Callable[[UUID, Note], Awaitable[None]],
         rule: str,
     ) -> web.Response:
         task_id = queries.task_id(request)
         try:
-            await act(task_id)
+            await act(task_id, note(action))
         except Refused as refused:
             row = await self._find(task_id)
             raise conflict(f"{rule}; this one {refused}", task=views.task(row)) from None

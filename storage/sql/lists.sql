@@ -4,22 +4,24 @@
 -- of rows. When it ends there, `bound` is the last id that was looked at: from it on down nothing is
 -- known yet. Or it comes from a set: what one index finds, in any order, unless that is too much: then
 -- nothing is known. Which of them, storage/listing.py decides by the filter. $1 and $2 are the highest
--- and the least id, $3 how many, $4 to $11 the filter. A constant limit is what keeps the planner on the
+-- and the least id, $3 how many, $4 to $11 the filter, $12 whether payloads and results are wanted. A constant limit is what keeps the planner on the
 -- index, also where it does not know the parameters.
 
 -- part: task_row
-t.id, t.type, t.queue, t.payload, t.status, t.paused, t.next_run_at, t.occurrence, t.slot, t.owner,
+t.id, t.type, t.queue, case when $12::boolean then t.payload else 'null' end as payload, t.status,
+t.paused, t.next_run_at, t.occurrence, t.slot, t.owner,
 t.version, t.retry_count, t.max_retries, t.backoff, t.timeout, t.schedule, t.overrun, t.misfire_grace,
 t.on_lost, t.priority, t.idempotency_key, t.tags, t.concurrency_key,
 t.concurrency_limit, t.fairness_key, t.created_at, t.updated_at, t.started_at,
 null::timestamptz as finished_at, t.worker, null::jsonb as result, t.error;
 
 -- part: finished_row
-t.id, t.type, t.queue, t.payload, t.status, t.paused, null::timestamptz as next_run_at, t.occurrence,
+t.id, t.type, t.queue, case when $12::boolean then t.payload else 'null' end as payload, t.status,
+t.paused, null::timestamptz as next_run_at, t.occurrence,
 t.slot, t.owner, t.version, t.retry_count, t.max_retries, t.backoff, t.timeout, t.schedule, t.overrun,
 t.misfire_grace, t.on_lost, t.priority, t.idempotency_key, t.tags, t.concurrency_key,
 t.concurrency_limit, t.fairness_key, t.created_at, t.updated_at,
-t.started_at, t.finished_at, t.worker, t.result, t.error;
+t.started_at, t.finished_at, t.worker, case when $12::boolean then t.result end as result, t.error;
 
 -- part: asked
 ($4::text is null or c.status = $4) and ($5::text is null or c.type = $5)
@@ -245,3 +247,20 @@ union all (select c.id, 0 from tasks c where c.paused and c.status = 'pending' l
 
 -- name: list_finished_tagged
 {set finished_tasks finished_row finished_asked tagged_finished too_many};
+
+-- name: table_pages
+-- Of the tables called $1, and their partitions.
+select coalesce(sum(relpages), 0)::bigint as pages from pg_class
+where relkind = 'r' and (oid = to_regclass($1) or oid in (
+    select inhrelid from pg_inherits where inhparent = to_regclass($1)));
+
+-- part: sample table asked
+-- How many that were made by $3 fit, in $12 % of the pages.
+select count(*) as found from {table} c tablesample system ($12::real)
+where c.id between $2 and $1 and c.created_at <= $3 and {asked};
+
+-- name: sample_tasks
+{sample tasks task_asked};
+
+-- name: sample_finished
+{sample finished_tasks finished_asked};

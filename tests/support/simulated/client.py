@@ -117,12 +117,12 @@ class Client:
             *[0.5] * 200,
         ):  # until it surely is resumed
             await self._bide(wait_s, task_id)
-            if await self._try(lambda c: Rescheduling(c).resume(task_id)):
+            if await self._try(lambda c: Rescheduling(c).resume(task_id, _UNNOTED)):
                 return
 
     async def _run_now(self, task_id: UUID) -> None:
         self._world.ledger.grids.extra_runs[task_id] += 1
-        await self._try(lambda c: Rescheduling(c).run_now(task_id))
+        await self._try(lambda c: Rescheduling(c).run_now(task_id, _UNNOTED))
 
     async def _reschedule(self, task_id: UUID) -> None:
         text = self._schedule()

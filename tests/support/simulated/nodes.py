@@ -22,7 +22,8 @@ from simulated.loop import PROCESS
 
 _REDIS_TIMEOUT_S = 1.0
 _PULSE_S = 5.0  # no event loop is late here: each look only costs time
-_LEFT_OUT = frozenset({"api", "watcher", "webhook"})  # no watched schedules are simulated
+# No watched schedules and no bulk actions are simulated.
+_LEFT_OUT = frozenset({"api", "bulk", "watcher", "webhook"})
 
 
 class _NoApi(Actor[NoReturn]):

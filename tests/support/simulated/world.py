@@ -355,7 +355,6 @@ def _hearing_of_crashes(escaped: list[str]) -> Iterator[None]:
 def _fewer_slots(slots: int) -> Iterator[None]:
     with (
         # What the product draws for itself comes from the seed too.
-        patch("duly.nodes.api.rescheduling.note", lambda *_: None),  # no audit log is simulated
         patch("secrets.token_hex", lambda size: random.randbytes(size).hex()),
         patch("duly.storage.slots.SLOTS", slots),
         patch("duly.actors.recorder.SLOTS", slots),

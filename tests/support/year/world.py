@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
-from unittest.mock import patch
 from uuid import UUID
 
 import msgspec
@@ -244,11 +243,11 @@ class Year:
         await self._resume(task_id)
 
     async def _resume(self, task_id: UUID) -> None:
-        await self._until_answered(lambda node: Rescheduling(node.context).resume(task_id))
+        await self._until_answered(lambda node: Rescheduling(node.context).resume(task_id, None))
 
     async def _run_now(self, task_id: UUID) -> None:
         async def run(node: Node) -> None:
-            await Rescheduling(node.context).run_now(task_id)
+            await Rescheduling(node.context).run_now(task_id, None)
 
         with self.judge.asked_to_run(task_id):
             await self._until_answered(run)
@@ -411,8 +410,7 @@ def simulate(
         await found[0].live()
 
     try:
-        # No audit log is simulated, and no request has a sender.
-        with scopes_by_age(), patch("duly.nodes.api.rescheduling.note", lambda *_: None):
+        with scopes_by_age():
             loop.run_until_complete(main())
     finally:
         random.setstate(state)

@@ -1,0 +1,1 @@
+"""Actions on all tasks that a filter finds."""
