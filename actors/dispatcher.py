@@ -14,17 +14,15 @@ treated as one that has no room: nothing of it is kept here, and nothing of it i
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
-from itertools import product
-from uuid import UUID
 
 import anyio
 import anyio.abc
 
 from duly.actors.context import Context
 from duly.actors.firing import Firing
-from duly.actors.key_waits import KeyWaits
+from duly.actors.holds import Holds
 from duly.actors.line import Line
 from duly.actors.messages import (
     Capacity,
@@ -38,7 +36,6 @@ from duly.actors.messages import (
 from duly.actors.ready import ReadyQueue
 from duly.actors.runtime import Actor, MailboxClosedError
 from duly.actors.saturation import Saturation
-from duly.storage.claims import Held
 from duly.storage.permits import Rate
 from duly.storage.slots import SLOTS, DueRow
 from duly.storage.stream_facts import NOTHING_WAITS
@@ -63,7 +60,7 @@ class Dispatcher(Actor[DispatcherMessage]):
         self._queues: dict[str, Line] = {}
         self._turns: deque[str] = deque()  # the queues that have something ready
         self._saturation = Saturation(context, self._queues)
-        self._key_waits = KeyWaits(context.clock.monotonic)
+        self._holds = Holds(context.clock.monotonic, self._queues, self._take_turns)
         self._ownership = Ownership({}, 0.0)
         self._slots_lost = False
         self._slots_back_at = float("-inf")
@@ -75,7 +72,7 @@ class Dispatcher(Actor[DispatcherMessage]):
         async with anyio.create_task_group() as fires:
             while True:
                 # Nothing below yields but the wait itself: so no end of a fire is overlooked.
-                self._look_at_keys()
+                self._holds.look()
                 self._pump(fires)
                 self._saturation.tell()
                 try:
@@ -100,7 +97,7 @@ class Dispatcher(Actor[DispatcherMessage]):
         for name in self._turns:
             pause_s = max(self._firing.pause_s(name), self._pace_pause_s(name, now))
             wait_s = min(wait_s, pause_s or wait_s)
-        return self._key_waits.wait_s(self._saturation.wait_s(wait_s))
+        return self._holds.wait_s(self._saturation.wait_s(wait_s))
 
     # Messages
 
@@ -114,10 +111,10 @@ class Dispatcher(Actor[DispatcherMessage]):
         elif isinstance(message, Refilled):
             self._refilled(message)
         elif isinstance(message, Freed):
-            for name, key in product(self._queues, message.keys):
-                if self._free(name, key):
-                    self._key_waits.over(name, key)
-        elif not isinstance(message, Controlled):  # at which the pump looks
+            self._holds.freed(message)
+        elif isinstance(message, Controlled):  # at which the pump looks
+            self._holds.controlled()
+        else:
             before, self._ownership = self._ownership, message
             if self._slots_lost and message.epochs:
                 self._slots_back_at = self._context.clock.monotonic()
@@ -153,20 +150,6 @@ class Dispatcher(Actor[DispatcherMessage]):
             self._take_turns(message.queue)
         self._saturation.note(message.queue)
         self._forget_if_idle(message.queue)
-
-    def _look_at_keys(self) -> None:
-        """Try those that have waited long enough."""
-        for name, key in self._key_waits.due():
-            if not self._free(name, key):
-                self._key_waits.over(name, key)
-
-    def _free(self, name: str, key: str) -> bool:
-        """There may be room for a key in a queue; False if nothing waits for it there."""
-        if name not in self._queues or not self._queues[name].ready.waits_for(key):
-            return False
-        self._queues[name].ready.free(key)
-        self._take_turns(name)
-        return True
 
     def _take_turns(self, name: str) -> None:
         """A queue may have something in line that had not."""
@@ -214,6 +197,10 @@ class Dispatcher(Actor[DispatcherMessage]):
         if self._pace_pause_s(name, self._context.clock.monotonic()):
             return False
         room = queue.room if queue.is_our_turn(self._others_to_hear()) else 0
+        if self._is_limited(name):
+            if queue.in_flight.blocked or queue.firing:
+                return False
+            room = min(room, queue.in_flight.allowance)
         pace = self._context.controls.of(name).pace
         if room > 0 and pace is not None:
             wanted = min(room, _BATCH, pace.at_once, len(queue.ready))
@@ -231,6 +218,9 @@ class Dispatcher(Actor[DispatcherMessage]):
             queue.looking = True
             fires.start_soon(self._look, name, queue)
         return room > 0
+
+    def _is_limited(self, name: str) -> bool:
+        return self._context.controls.of(name).max_in_flight is not None
 
     def _say(self, queue: Line, publishing: int = 0) -> int:
         """What this node says of a queue: nothing, if it could not claim what it speaks of."""
@@ -253,10 +243,12 @@ class Dispatcher(Actor[DispatcherMessage]):
         """Answers how many were claimed."""
         try:
             say = partial(self._say, queue, len(rows))
-            fired = await self._firing.fire(name, rows, self._ownership, say, pace)
+            limited = self._is_limited(name)
+            fired = await self._firing.fire(name, rows, self._ownership, say, pace, limited=limited)
             if fired.backlog is not None:
                 queue.told(fired.backlog)
-            self._note_keys(name, queue, rows, fired.held)
+            self._holds.tried(name, rows, fired.held, limited=limited)
+            self._saturation.note(name)
             owned = self._ownership.epochs
             self._add(row for row in fired.unclaimed if row.slot in owned)
             return fired.claimed
@@ -289,24 +281,6 @@ class Dispatcher(Actor[DispatcherMessage]):
             claimed = await self._fire(name, queue, rows, pace)
         if claimed < grant.permits:
             await self._firing.give_back(name, pace, grant.permits - claimed)
-
-    def _note_keys(
-        self, name: str, queue: Line, rows: list[DueRow], held: Mapping[UUID, Held]
-    ) -> None:
-        """What became of the rows of a batch that have a concurrency key."""
-        keyed = [row for row in rows if row.concurrency_key is not None]
-        if not keyed:
-            return
-        back = [row for row in keyed if row.id in held]
-        blocked = queue.ready.tried(keyed, back)
-        why = {row.concurrency_key: held[row.id] for row in back if row.concurrency_key is not None}
-        for row in keyed:
-            if row.concurrency_key is not None and row.concurrency_key not in why:
-                self._key_waits.over(name, row.concurrency_key)
-        for key in blocked & why.keys():
-            self._key_waits.begin(name, key, why[key])
-        self._saturation.note(name)
-        self._take_turns(name)
 
     async def _probe(self) -> None:
         try:

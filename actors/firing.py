@@ -12,6 +12,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
@@ -56,7 +57,7 @@ class Fired(NamedTuple):
     unclaimed: list[DueRow]
     claimed: int = 0
     held: Mapping[UUID, Held] = MappingProxyType({})
-    """What was not claimed because of its concurrency key."""
+    """What was not claimed because enough of its kind runs."""
 
 
 class _Tried(NamedTuple):
@@ -141,11 +142,13 @@ class Firing:
         own: Ownership,
         say: Callable[[], int],
         pace: Rate | None = None,
+        *,
+        limited: bool = False,
     ) -> Fired:
         """Claim and publish rows of one queue; batches go out in the order of the calls.
 
         `say`: what to tell the other nodes with it (see `Streams.publish`). `pace`: the queue's rate,
-        for which there are permits.
+        for which there are permits. `limited`: the queue has `max_in_flight`.
         """
         ids = [row.id for row in rows]
         self._under_way.update(ids)
@@ -158,7 +161,7 @@ class Firing:
             if self._queues.failing(queue) and not await self._mended(queue):
                 return Fired(None, rows)
             since = self._context.clock.monotonic()
-            tasks, unclaimed, held = await self._claim(rows, own)
+            tasks, unclaimed, held = await self._claim(rows, own, queue if limited else None)
             claimed_us = self._context.clock.now_us()
             trail.tell(log, "claimed", ((task.id, task.token) for task in tasks))
             self._context.feed.tell_of("claimed", ((task.id, task.token) for task in tasks))
@@ -201,13 +204,14 @@ class Firing:
         self._queues.worked(queue)
         return True
 
-    async def _claim(self, rows: list[DueRow], own: Ownership) -> _Tried:
-        """Those with a concurrency key apart: no other pays for the counting."""
-        plain = [row for row in rows if row.concurrency_key is None]
-        keyed = [row for row in rows if row.concurrency_key is not None]
+    async def _claim(self, rows: list[DueRow], own: Ownership, limited: str | None) -> _Tried:
+        """Those that have to be counted apart: no other pays for it. `limited`: the queue, if all have."""
+        plain = [row for row in rows if row.concurrency_key is None and limited is None]
+        counted = [row for row in rows if row.concurrency_key is not None or limited is not None]
+        in_turn = partial(claims.claim_in_turn, queue=limited)
         tried = await self._claim_by(claims.claim, plain, own) if plain else _Tried([], [])
-        for at in range(0, len(keyed), _IN_TURN):
-            more = await self._claim_by(claims.claim_in_turn, keyed[at : at + _IN_TURN], own)
+        for at in range(0, len(counted), _IN_TURN):
+            more = await self._claim_by(in_turn, counted[at : at + _IN_TURN], own)
             tried = _Tried(
                 tried.claimed + more.claimed, tried.again + more.again, {**tried.held, **more.held}
             )
@@ -241,16 +245,21 @@ class Firing:
         return await self._without_missing(rows, claim, now)
 
     async def _without_missing(self, rows: list[DueRow], claim: Claim, now: datetime) -> _Tried:
-        """Not claimed though its slot is ours and its key, if any, has room.
+        """Not claimed though its slot is ours and there was room for it.
 
         Cancelled, changed or paused meanwhile; or too late for its misfire grace; or periodic, and
         more occurrences than this one are due.
         """
         claimed = {task.id for task in claim.tasks}
         missing = [row for row in rows if row.id not in claimed and row.id not in claim.held]
-        # The room that was counted for it is there for others of its key.
+        # The room that was counted for it is there for others of its key and queue.
         keys = {row.concurrency_key for row in missing}
-        again = [row for row in rows if row.id in claim.held and row.concurrency_key in keys]
+        again = [
+            row
+            for row in rows
+            if claim.held.get(row.id) == "queue_full"
+            or (claim.held.get(row.id) == "full" and row.concurrency_key in keys)
+        ]
         held = {i: why for i, why in claim.held.items() if i not in {row.id for row in again}}
         try:
             expired = await claims.expire(self._context.db, missing, now)

@@ -1,12 +1,12 @@
 """The due rows of one queue with one concurrency key, of which only some may be claimed at a time.
 
-Only as many as its *allowance* stand in line with the other rows of the queue; the rest waits here, so that
-a key without room holds up nobody. The allowance doubles as long as all that is tried is claimed. If the
-answer is that the key has no room, nothing is tried until a place is free, or it is time to look again.
+Only as many as its `gate` allows stand in line with the other rows of the queue; the rest waits here, so that a
+key without room holds up nobody.
 """
 
 from bisect import bisect_left, insort
 
+from duly.actors.gate import Gate
 from duly.actors.lanes import Place
 
 KEPT = 1_000
@@ -14,11 +14,6 @@ KEPT = 1_000
 
 LOW = 250
 """With no more rows than this, a saturated lot has room for the next from the store."""
-
-PROBE = 8
-"""Rows that are tried when there may be room again: more than one, since each has its own limit."""
-
-_ALLOWANCE_MAX = 50
 
 
 class KeyLot:
@@ -28,15 +23,10 @@ class KeyLot:
         self._rows: list[Place] = []  # the best last
         self.out = 0
         """Rows that stand in line, or are being claimed."""
-        self.blocked = False
-        """The key had no room when last tried."""
+        self.gate = Gate()
         self.saturated = False
         """Rows were turned away: the store holds due ones that this lot does not know."""
         self._turned_away = False  # since `asked`
-        self._allowance = PROBE
-        self._freed_meanwhile = (
-            False  # since a row was let out: what is answered then may be outdated
-        )
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -76,7 +66,7 @@ class KeyLot:
 
     def let_out(self) -> list[Place]:
         """The rows that may stand in line now, the best first."""
-        room = 0 if self.blocked else max(0, self._allowance - self.out)
+        room = 0 if self.gate.blocked else max(0, self.gate.allowance - self.out)
         rows = [self._rows.pop() for _ in range(min(room, len(self._rows)))]
         self.out += len(rows)
         return rows
@@ -84,18 +74,7 @@ class KeyLot:
     def tried(self, claimed: int, held: int) -> None:
         """What became of rows that were out: so many are claimed, so many found no room."""
         self.out -= claimed + held
-        if held:
-            self.blocked = not self._freed_meanwhile
-            self._allowance = PROBE
-        elif claimed:
-            self._allowance = min(_ALLOWANCE_MAX, 2 * self._allowance)
-        if held or not self.out:
-            self._freed_meanwhile = False
-
-    def free(self) -> None:
-        """There may be room."""
-        self.blocked = False
-        self._freed_meanwhile = self.out > 0
+        self.gate.tried(claimed, held, self.out)
 
     def asked(self) -> None:
         """The store's rows of this key are about to be read, the best first."""

@@ -8,8 +8,6 @@ import heapq
 import random
 from collections.abc import Callable
 
-from duly.storage.claims import Held
-
 FIRST_S = 0.25
 LONGEST_S = 2.0
 _BUSY_S = 0.02
@@ -25,11 +23,11 @@ class KeyWaits:
         ] = {}  # until when, and how long it is
         self._heap: list[tuple[float, str, str]] = []
 
-    def begin(self, queue: str, key: str, why: Held) -> None:
-        """A key had no room."""
+    def begin(self, queue: str, key: str, *, busy: bool) -> None:
+        """A key had no room, or (`busy`) was not counted."""
         _, before_s = self._waits.get((queue, key), (0.0, 0.0))
-        wait_s = before_s if why == "busy" else min(LONGEST_S, max(FIRST_S, 2 * before_s))
-        sleep_s = (_BUSY_S if why == "busy" else wait_s) * random.uniform(0.5, 1.0)
+        wait_s = before_s if busy else min(LONGEST_S, max(FIRST_S, 2 * before_s))
+        sleep_s = (_BUSY_S if busy else wait_s) * random.uniform(0.5, 1.0)
         until = self._monotonic() + sleep_s
         self._waits[queue, key] = (until, wait_s)
         heapq.heappush(self._heap, (until, queue, key))

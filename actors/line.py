@@ -10,6 +10,7 @@ What a node said counts for a second. One that stands still, is gone, or cannot 
 says nothing, holds up nobody for longer.
 """
 
+from duly.actors.gate import Gate
 from duly.actors.ready import ReadyQueue
 from duly.storage.permits import Grant, Rate
 from duly.storage.slots import DueRow
@@ -45,6 +46,7 @@ class Line:
         self.looking = False
         self.look_s = 0.0  # wait before the next look: the first one is at once
         self.asking = False
+        self.in_flight = Gate()  # counts where the queue has `max_in_flight`
         self._pace: Rate | None = None
         self._ask_at = 0.0
         self._floor = floor

@@ -61,4 +61,6 @@ class Listener(Actor[NoReturn]):
         if isinstance(said, list):
             self._context.boxes.ticker.offer(Schedule(said))
         elif said.node != self._context.node_id:  # its own it knows already
-            self._context.boxes.dispatcher.offer(Freed(frozenset(said.freed)))
+            self._context.boxes.dispatcher.offer(
+                Freed(frozenset(said.freed), frozenset(said.queues))
+            )

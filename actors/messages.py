@@ -89,9 +89,13 @@ class Refilled(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """recorder, api, listener -> dispatcher: attempts with these concurrency keys have ended."""
+    """recorder, api, listener -> dispatcher: attempts with these concurrency keys have ended.
+
+    And attempts of these queues, as far as they have `max_in_flight`.
+    """
 
     keys: frozenset[str]
+    queues: frozenset[str] = frozenset()
 
 
 class Controlled(NamedTuple):

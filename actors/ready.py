@@ -99,12 +99,12 @@ class ReadyQueue:
         keys = {row.concurrency_key for row in rows if row.concurrency_key is not None}
         for key in keys:
             self._let_out(key)
-        return {key for key in keys if key in self._lots and self._lots[key].blocked}
+        return {key for key in keys if key in self._lots and self._lots[key].gate.blocked}
 
     def free(self, key: str) -> None:
         """There may be room for a key again."""
         if key in self._lots:
-            self._lots[key].free()
+            self._lots[key].gate.free(self._lots[key].out)
             self._let_out(key)
 
     def waits_for(self, key: str) -> bool:

@@ -29,8 +29,8 @@ class Recorded(NamedTuple):
     waiting: list[Waiting]
     measured: list[Measured]
     """As long as `pairs`; for the statistics."""
-    freed: list[str]
-    """The concurrency keys that these attempts held, one for each."""
+    freed: set[tuple[str, str | None]]
+    """The queues and concurrency keys that these attempts were of."""
 
     def and_also(self, other: "Recorded") -> "Recorded":
         """Both of them."""
@@ -38,7 +38,7 @@ class Recorded(NamedTuple):
             self.pairs | other.pairs,
             self.waiting + other.waiting,
             self.measured + other.measured,
-            self.freed + other.freed,
+            self.freed | other.freed,
         )
 
 
@@ -62,7 +62,7 @@ async def record(db: Database, ended: Sequence[Ended], now: datetime) -> Recorde
 
 
 async def _all_of(write: Write, db: Database, ended: list[Ended], now: datetime) -> Recorded:
-    return await _halving(write, db, ended, now) if ended else Recorded(set(), [], [], [])
+    return await _halving(write, db, ended, now) if ended else Recorded(set(), [], [], set())
 
 
 async def _halving(write: Write, db: Database, ended: list[Ended], now: datetime) -> Recorded:
@@ -83,7 +83,7 @@ async def _complete(db: Database, ended: list[Ended], now: datetime) -> Recorded
         {(one.id, one.token) for one in completed},
         [],
         [_measured(reports[one.id, one.token], one.type, one.next_run_at) for one in completed],
-        [one.concurrency_key for one in completed if one.concurrency_key is not None],
+        {(one.queue, one.concurrency_key) for one in completed},
     )
 
 
@@ -91,7 +91,7 @@ async def _settle(db: Database, ended: list[Ended], now: datetime) -> Recorded:
     recorded: set[tuple[UUID, int]] = set()
     waiting: list[Waiting] = []
     measured: list[Measured] = []
-    freed: list[str] = []
+    freed: set[tuple[str, str | None]] = set()
     while ended:
         decisions = await _decide(db, ended, now)
         settled = await claims.settle(db, decisions, now) if decisions else []
@@ -99,7 +99,7 @@ async def _settle(db: Database, ended: list[Ended], now: datetime) -> Recorded:
         recorded |= {(one.id, decided[one.id].ended.token) for one in settled}
         measured += [_settled(decided[one.id]) for one in settled]
         waiting += [Waiting(one.due, one.slot_owner) for one in settled if one.due is not None]
-        freed += [one.freed_key for one in settled if one.freed_key is not None]
+        freed |= {(one.queue, one.freed_key) for one in settled}
         # A schedule that was changed since it was read is decided on anew. What is stale is not read again.
         ended = [d.ended for d in decisions if (d.ended.id, d.ended.token) not in recorded]
     return Recorded(recorded, waiting, measured, freed)

@@ -23,10 +23,11 @@ _encoder = msgspec.json.Encoder()
 
 
 class FreedKeys(msgspec.Struct):
-    """Concurrency keys of attempts whose end `node` recorded."""
+    """Concurrency keys and limited queues of attempts whose end `node` recorded."""
 
     node: str
     freed: list[str]
+    queues: list[str] = []
 
 
 _decoder = msgspec.json.Decoder(list[DueRow] | FreedKeys)
@@ -51,13 +52,19 @@ async def wake(context: Context, waiting: Iterable[Waiting]) -> None:
                 return  # the sweep finds them
 
 
-async def freed(context: Context, keys: Iterable[str | None]) -> None:
-    """Tell every node that attempts with these concurrency keys have ended."""
-    some = frozenset(key for key in keys if key is not None)
-    if not some:
+async def freed(context: Context, attempts: Iterable[tuple[str, str | None]]) -> None:
+    """Tell every node that attempts of these (queue, concurrency key) have ended.
+
+    As far as others may wait for it: there is a key, or the queue has `max_in_flight`.
+    """
+    some = set(attempts)
+    keys = frozenset(key for _, key in some if key is not None)
+    controls = context.controls
+    queues = frozenset(queue for queue, _ in some if controls.of(queue).max_in_flight is not None)
+    if not keys and not queues:
         return
-    context.boxes.dispatcher.offer(Freed(some))
-    message = _encoder.encode(FreedKeys(context.node_id, sorted(some)))
+    context.boxes.dispatcher.offer(Freed(keys, queues))
+    message = _encoder.encode(FreedKeys(context.node_id, sorted(keys), sorted(queues)))
     with anyio.move_on_after(_PATIENCE_S):
         try:
             await context.streams.tell_freed(message)

@@ -30,8 +30,8 @@ class Claimed(NamedTuple):
     traceparent: str | None = None
 
 
-Held = Literal["full", "busy"]
-"""Why a key gives no room: enough tasks run with it; or another claim counts them just now."""
+Held = Literal["full", "busy", "queue_full", "queue_busy"]
+"""Why there is no room: enough run with its concurrency key, or in its queue; or another claim counts them."""
 
 
 class Claim(NamedTuple):
@@ -107,6 +107,7 @@ class Settled(NamedTuple):
     slot_owner: str | None
     freed_key: str | None = None
     """The concurrency key that its attempt held."""
+    queue: str = ""
 
 
 async def claim(
@@ -128,14 +129,16 @@ async def claim_in_turn(
     entries: Sequence[DueRow],
     epochs: dict[int, int],
     now: datetime,
+    queue: str | None = None,
 ) -> Claim:
-    """As `claim`, of tasks that all have a concurrency key: the first of each key that have room.
+    """As `claim`, but only as many as their concurrency keys have room for, the first ones.
 
-    What has none is told in `held`, and stays pending. It never waits for another claim of a key.
+    With `queue`, in which they all are, no more than its `max_in_flight` allows. What finds no room is
+    told in `held`, and stays pending. Never waits for another claim.
     """
     columns = _claim_columns(owner, entries, epochs, now)
     keys = [entry.concurrency_key for entry in entries]
-    rows = await db.fetch("claim_in_turn", Database.sql("claim"), *columns, keys)
+    rows = await db.fetch("claim_in_turn", Database.sql("claim"), *columns, keys, queue)
     held: dict[UUID, Held] = {row["id"]: row["held"] for row in rows if row["held"] is not None}
     found = [tuple(row)[1:-1] for row in rows if row["id"] is not None and row["held"] is None]
     owned = all(row["owned"] for row in rows)
@@ -192,6 +195,12 @@ async def key_holders(db: Database, task_id: UUID, limit: int = 100) -> list[UUI
     return [row["id"] for row in await db.fetch("key_holders", task_id, limit)]
 
 
+async def in_flight(db: Database, queue: str) -> int:
+    """How many tasks of a queue run; at a cost of all that run."""
+    count: int = (await db.fetch("in_flight", queue))[0]["count"]
+    return count
+
+
 async def running(db: Database, pairs: Sequence[tuple[UUID, int]]) -> list[Claimed]:
     """Of these (id, token), those that still run: what to publish again."""
     rows = await db.fetch("running", [p[0] for p in pairs], [p[1] for p in pairs])
@@ -218,6 +227,7 @@ class Completed(NamedTuple):
     token: int
     type: str
     next_run_at: datetime
+    queue: str
     concurrency_key: str | None
 
 
@@ -276,4 +286,7 @@ async def settle(db: Database, decisions: Sequence[Settlement], now: datetime) -
         *skipped_columns([(d.ended.id, p) for d, p in zip(decisions, places, strict=True)]),
         now,
     )
-    return [Settled(row["id"], due_row(row), row["slot_owner"], row["freed_key"]) for row in rows]
+    return [
+        Settled(row["id"], due_row(row), row["slot_owner"], row["freed_key"], row["of_queue"])
+        for row in rows
+    ]

@@ -28,7 +28,7 @@ class Cancelling:
         done = await cancel(self._context.api_db, self._context.clock, task_id, noted)
         if done is None:
             return None
-        await wakes.freed(self._context, [done.row.concurrency_key])
+        await wakes.freed(self._context, [(done.row.queue, done.row.concurrency_key)])
         self._context.feed.tell("cancelled", [task_id])
         # Pending again after an attempt, that attempt's entry may not be cleaned up yet, or a worker
         # that was given up may come back with it. What was never claimed is nowhere.

@@ -39,9 +39,14 @@ with writing as materialized (
 select ok.owned, claimed.* from ok left join claimed on true;
 
 -- name: claim_in_turn
--- As `claim`, of tasks with these concurrency keys ($9), which leave room for so many only. `held`: not
--- claimed, because the key is `full`, or `busy`: another claim has its lock.
-select * from duly_claim_in_turn($1, $2, $3, $4, $5, $6, $7, $8, $9);
+-- As `claim`, of tasks with these concurrency keys ($9; null: none), and of the queue $10 if it has
+-- max_in_flight, as long as there is room. `held`: not claimed, because the key is `full`, or `busy`
+-- (another claim has its lock), or the queue is.
+select * from duly_claim_in_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+
+-- name: in_flight
+-- As the claim in turn counts them.
+select count(*) as count from tasks where status = 'running' and queue || '' = $1;
 
 -- name: key_holders
 -- The running tasks that hold the key of task $1.
@@ -136,7 +141,7 @@ with reported as (
            ended, $7, result
     from gone
 )
-select id, version, type, next_run_at, concurrency_key from gone;
+select id, version, type, next_run_at, queue, concurrency_key from gone;
 
 -- name: attempts
 -- What deciding what follows needs to know.
@@ -251,5 +256,5 @@ with settled as (
     select $27, null, 'system', 'pause', task_id, details from gave_up
 )
 select e.id, a.version, a.slot, a.next_run_at, a.priority, a.queue, a.concurrency_key, a.fairness_key,
-       s.owner as slot_owner, e.concurrency_key as freed_key
+       s.owner as slot_owner, e.concurrency_key as freed_key, e.queue as of_queue
 from ended e left join again a on a.id = e.id left join slots s on s.slot = a.slot;

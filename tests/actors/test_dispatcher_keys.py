@@ -13,8 +13,9 @@ from duly.actors import wakes
 from duly.actors.context import Options
 from duly.actors.dispatcher import Dispatcher
 from duly.actors.key_waits import FIRST_S, LONGEST_S, KeyWaits
-from duly.actors.messages import Due, Freed
+from duly.actors.messages import Controlled, Due, Freed
 from duly.storage.errors import StoreUnavailableError
+from duly.storage.queues import Control
 from duly.storage.slots import DueRow
 
 
@@ -145,30 +146,111 @@ async def test_a_cancelled_task_leaves_its_place_to_the_next() -> None:
 
 async def test_every_node_is_told_of_the_keys_that_ended_attempts_held() -> None:
     firing = Firing()
-    await wakes.freed(firing.context, [None, None])
+    await wakes.freed(firing.context, [("q", None), ("r", None)])
     assert firing.streams.freed == []
-    await wakes.freed(firing.context, ["b", None, "a", "b"])
+    await wakes.freed(firing.context, [("q", "b"), ("q", None), ("q", "a"), ("r", "b")])
     (message,) = firing.streams.freed
     said = wakes.decode(message)
     assert isinstance(said, wakes.FreedKeys)
     assert (said.node, said.freed) == ("node", ["a", "b"])
     assert await firing.context.boxes.dispatcher.receive() == Freed(frozenset({"a", "b"}))
     firing.streams.errors.append(ConnectionError("away"))
-    await wakes.freed(firing.context, ["a"])  # they look anyway
+    await wakes.freed(firing.context, [("q", "a")])  # they look anyway
 
 
 async def test_waits_double_up_to_a_limit_and_a_busy_key_is_tried_at_once() -> None:
     waits = KeyWaits(now)
     for least in (FIRST_S / 2, FIRST_S, 2 * FIRST_S, LONGEST_S / 2, LONGEST_S / 2):
-        waits.begin("q", "k", "full")
+        waits.begin("q", "k", busy=False)
         assert least <= waits.wait_s(100) <= 2 * least
         await anyio.sleep(LONGEST_S)
         assert waits.due() == [("q", "k")]
         assert waits.due() == []
-    waits.begin("q", "k", "busy")
+    waits.begin("q", "k", busy=True)
     assert waits.wait_s(100) < 0.05
     waits.over("q", "k")
     await anyio.sleep(1)
     assert waits.due() == []
-    waits.begin("q", "k", "full")
+    waits.begin("q", "k", busy=False)
     assert waits.wait_s(100) <= FIRST_S
+
+
+def limit(firing: Firing, most: int | None) -> None:
+    firing.database.queue_limits = {} if most is None else {"q": most}
+    firing.context.controls.update([Control("q", max_in_flight=most)])
+
+
+async def test_no_more_of_a_queue_than_max_in_flight_and_other_queues_go_on() -> None:
+    firing = Firing()
+    limit(firing, 3)
+    rows = [due_row(number - 100) for number in range(40)]
+    async with firing.running(Dispatcher):
+        await send(firing, rows)
+        await published(firing, 3)
+        other = due_row(-1, queue="r")
+        await send(firing, [other])
+        await published(firing, 4)
+        await anyio.sleep(10)
+        assert firing.streams.ids == [*(row.id for row in rows[:3]), other.id]
+        calls = firing.database.calls["claim_in_turn"]
+        await anyio.sleep(60)
+        assert firing.database.calls["claim_in_turn"] - calls < 60, "it looks seldom"
+        for number in range(37):
+            began = now()
+            firing.database.end(rows[number].id)
+            message = Freed(frozenset(), frozenset({"q"}))
+            await firing.context.boxes.dispatcher.send(message)
+            await published(firing, number + 5)
+            assert now() - began < 0.1
+    assert firing.database.most_in_queue == 3
+
+
+async def test_a_higher_or_no_limit_counts_at_once_and_a_lost_message_costs_little() -> None:
+    firing = Firing()
+    limit(firing, 1)
+    rows = [due_row(number - 100) for number in range(40)]
+    async with firing.running(Dispatcher):
+        await send(firing, rows)
+        await published(firing, 1)
+        await anyio.sleep(20)
+        began = now()
+        limit(firing, 5)
+        await firing.context.boxes.dispatcher.send(Controlled())
+        await published(firing, 5)
+        assert now() - began < 0.1
+        firing.database.end(rows[0].id)
+        await published(firing, 6)
+        assert now() - began < 0.2 + LONGEST_S
+        limit(firing, None)
+        await firing.context.boxes.dispatcher.send(Controlled())
+        await published(firing, 40)
+        assert now() - began < 0.4 + LONGEST_S
+
+
+async def test_a_limited_queue_with_keys_holds_both() -> None:
+    firing = Firing()
+    limit(firing, 4)
+    firing.database.limits["k"] = 2
+    rows = [due_row(-50, key="k") for _ in range(20)] + [due_row(-1) for _ in range(20)]
+    async with firing.running(Dispatcher):
+        await send(firing, rows)
+        await published(firing, 4)
+        while len(firing.streams.published) < 40:
+            await anyio.sleep(0.5)
+            for task_id in list(firing.database.claimed)[:2]:
+                firing.database.end(task_id)
+            message = Freed(frozenset({"k"}), frozenset({"q"}))
+            await firing.context.boxes.dispatcher.send(message)
+    assert firing.database.most_in_queue == 4
+    assert firing.database.most_running["k"] == 2
+
+
+async def test_ends_in_limited_queues_are_told() -> None:
+    firing = Firing()
+    limit(firing, 4)
+    await wakes.freed(firing.context, [("q", None), ("r", None)])
+    said = wakes.decode(firing.streams.freed[0])
+    assert isinstance(said, wakes.FreedKeys)
+    assert (said.freed, said.queues) == ([], ["q"])
+    message = await firing.context.boxes.dispatcher.receive()
+    assert message == Freed(frozenset(), frozenset({"q"}))

@@ -4,7 +4,8 @@ import random
 
 from firing_rig import due_row
 
-from duly.actors.key_lot import KEPT, PROBE
+from duly.actors.gate import PROBE
+from duly.actors.key_lot import KEPT
 from duly.actors.ready import FULL, ReadyQueue
 from duly.storage.slots import DueRow
 

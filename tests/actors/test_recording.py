@@ -60,7 +60,7 @@ async def test_a_batch_of_all_kinds(db: Database) -> None:
     ids = [one.id for one in (done, again, over, snoozed, stale)]
     assert await statuses(db, ids) == ["completed", "pending", "failed", "pending", "running"]
     assert len(await query(db, "select from runs")) == 3
-    assert await record(db, reports, NOW) == (set(), [], [], [])
+    assert await record(db, reports, NOW) == (set(), [], [], set())
 
 
 async def test_c22_a_loss_that_was_seen_before_a_success_changes_nothing(db: Database) -> None:
@@ -68,10 +68,10 @@ async def test_c22_a_loss_that_was_seen_before_a_success_changes_nothing(db: Dat
     lost = ended(task, "lost")
     await record(db, [ended(task)], NOW)
     before = (await tasks.get(db, [task.id]))[task.id]
-    assert await record(db, [lost], NOW) == (set(), [], [], [])
+    assert await record(db, [lost], NOW) == (set(), [], [], set())
     assert (await tasks.get(db, [task.id]))[task.id] == before
     assert await outcomes(db, task.id) == ["completed"]
 
 
 async def test_nothing_to_record(db: Database) -> None:
-    assert await record(db, [], NOW) == (set(), [], [], [])
+    assert await record(db, [], NOW) == (set(), [], [], set())

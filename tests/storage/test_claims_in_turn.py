@@ -163,7 +163,7 @@ async def test_it_is_the_lock_that_keeps_two_claims_apart(db: Database, lock: bo
             slots = sorted({row.slot for row in rows[:3]})
             await connection.fetch(
                 Database.sql("claim_in_turn"), Database.sql("claim"), [r.id for r in rows[:3]],
-                [0] * 3, ME, slots, [epochs[slot] for slot in slots], NOW, 1000, ["k"] * 3,
+                [0] * 3, ME, slots, [epochs[slot] for slot in slots], NOW, 1000, ["k"] * 3, None,
             )  # fmt: skip
             return await claim(db, rows[3:], epochs)
 
@@ -222,8 +222,88 @@ async def test_another_isolation_is_refused(db: Database) -> None:
         async with connection.transaction(isolation="repeatable_read"):
             await connection.fetch(
                 Database.sql("claim_in_turn"), Database.sql("claim"), [rows[0].id], [0], ME,
-                [rows[0].slot], [epochs[rows[0].slot]], NOW, 1000, ["k"],
+                [rows[0].slot], [epochs[rows[0].slot]], NOW, 1000, ["k"], None,
             )  # fmt: skip
 
     with pytest.raises(Exception, match="read committed"):
         await db.run(work)
+
+
+async def limit_queue(db: Database, limit: int | None, queue: str = "default") -> None:
+    await query(
+        db,
+        "insert into queues (queue, max_in_flight, updated_at) values ($1, $2, $3) "
+        "on conflict (queue) do update set max_in_flight = excluded.max_in_flight",
+        queue, limit, NOW,
+    )  # fmt: skip
+
+
+async def test_max_in_flight_counts_all_that_run_in_the_queue_however_claimed(db: Database) -> None:
+    rows = await submit(db, 6)
+    epochs = await own_all(db)
+    before = await claims.claim(db, ME, rows[:2], epochs, NOW)  # before there was a limit
+    await limit_queue(db, 3)
+    await submit(db, 1, queue="other")
+
+    async def in_turn(some: list[DueRow]) -> Claim:
+        return await claims.claim_in_turn(db, ME, some, epochs, NOW, "default")
+
+    answer = await in_turn(rows[2:])
+    assert [task.id for task in answer.tasks] == [rows[2].id]
+    assert answer.held == {row.id: "queue_full" for row in rows[3:]}
+    assert await claims.in_flight(db, "default") == 3
+    await claims.complete(db, [ended(before.tasks[0])], NOW)
+    assert [task.id for task in (await in_turn(rows[3:])).tasks] == [rows[3].id]
+    await limit_queue(db, 1)
+    assert (await in_turn(rows[4:])).tasks == []
+    await limit_queue(db, None)
+    assert len((await in_turn(rows[4:])).tasks) == 2
+
+
+async def test_a_key_and_a_queue_limit_both_hold(db: Database) -> None:
+    rows = await keyed(db, 3, limit=2) + await submit(db, 3)
+    await limit_queue(db, 3)
+    answer = await claims.claim_in_turn(db, ME, rows, await own_all(db), NOW, "default")
+    assert {task.id for task in answer.tasks} == {rows[0].id, rows[1].id, rows[3].id}
+    assert answer.held == {rows[2].id: "full", rows[4].id: "queue_full", rows[5].id: "queue_full"}
+
+
+async def test_a_queue_whose_lock_another_claim_has_is_busy(db: Database) -> None:
+    rows = await submit(db, 2)
+    await limit_queue(db, 1)
+    epochs = await own_all(db)
+
+    async def hold(connection: Any) -> Claim:
+        async with connection.transaction():
+            await connection.execute(
+                "select pg_advisory_xact_lock(hashtextextended('default', 1685417082))"
+            )
+            return await claims.claim_in_turn(db, ME, rows, epochs, NOW, "default")
+
+    answer = await db.run(hold)
+    assert answer.tasks == []
+    assert set(answer.held.values()) == {"queue_busy"}
+
+
+async def test_racing_claims_never_exceed_max_in_flight(db: Database) -> None:
+    rows = await submit(db, 60)
+    await limit_queue(db, 4)
+    epochs = await own_all(db)
+    rng = random.Random(1)
+    waiting = {row.id: row for row in rows}
+    under_way: list[Any] = []
+    looks = []
+
+    async def work() -> None:
+        while waiting:
+            some = rng.sample(sorted(waiting.values()), min(len(waiting), 5))
+            answer = await claims.claim_in_turn(db, ME, some, epochs, NOW, "default")
+            for task in answer.tasks:
+                waiting.pop(task.id)
+                under_way.append(task)
+            if under_way and rng.random() < 0.6:
+                await claims.complete(db, [ended(under_way.pop())], NOW)
+            looks.append(await claims.in_flight(db, "default"))
+
+    await asyncio.gather(*(work() for _ in range(6)))
+    assert max(looks) == 4

@@ -83,7 +83,7 @@ async def test_a_success_goes_on_to_the_next_occurrence_and_records_what_it_skip
     assert await runs_of(db, task.id) == [
         (NOW, "completed", 1, 1), (NOW + HOUR, "skipped", 1, 1), (NOW + 2 * HOUR, "skipped", 1, 1),
     ]  # fmt: skip
-    assert await record(db, [ended(task)], now) == (set(), [], [], [])  # a repeat is stale
+    assert await record(db, [ended(task)], now) == (set(), [], [], set())  # a repeat is stale
 
 
 async def test_c25_two_recorders_and_repeats_end_an_occurrence_once(db: Database) -> None:

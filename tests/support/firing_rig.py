@@ -5,6 +5,7 @@ Run it in virtual time (`virtual_time.VIRTUAL_TIME`): the cluster's clock follow
 
 import asyncio
 import itertools
+import math
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -89,6 +90,9 @@ class FakeDatabase:
         self.epoch = 1
         self.limits: dict[str, int] = {}
         """How many run at once with a concurrency key, if not one."""
+        self.queue_limits: dict[str, int] = {}
+        """max_in_flight of the queues that are claimed by it."""
+        self.most_in_queue = 0
         self.most_running: Counter[str] = Counter()
         """How many did, by key."""
         self.calls: Counter[str] = Counter()
@@ -133,28 +137,36 @@ class FakeDatabase:
 
     def _claim_in_turn(
         self, text: str, ids: list[UUID], versions: list[int], owner: str, slots: list[int],
-        epochs: list[int], now: datetime, inline: int, keys: list[str],
+        epochs: list[int], now: datetime, inline: int, keys: list[str | None], queue: str | None,
     ) -> list[Record]:  # fmt: skip
-        running = self.running_keys()
+        running, in_queue = self.running_keys(), self.in_queue(queue)
         chosen, found = [], []
         for task_id, version, key in zip(ids, versions, keys, strict=True):
             if task_id in self._waiting and self.rows[task_id].version == version:
-                if running[key] >= self.limits.get(key, 1):
+                key_is_full = key is not None and running[key] >= self.limits.get(key, 1)
+                if key_is_full or in_queue >= self.queue_limits.get(queue or "", math.inf):
                     blank = dict.fromkeys(self._task(task_id))
-                    full = {"owned": True, **blank, "id": task_id, "held": "full"}
-                    found.append(Record(full))
+                    held = "full" if key_is_full else "queue_full"
+                    found.append(Record({"owned": True, **blank, "id": task_id, "held": held}))
                     continue
-                running[key] += 1
+                in_queue += 1
+                if key is not None:
+                    running[key] += 1
                 chosen.append((task_id, version))
         some = [one[0] for one in chosen], [one[1] for one in chosen]
         claimed = self._claim(*some, owner, slots, epochs)
         self.most_running |= self.running_keys()
+        self.most_in_queue = max(self.most_in_queue, self.in_queue(queue))
         return found + [Record({**dict(one.items()), "held": None}) for one in claimed]
 
     def running_keys(self) -> Counter[str]:
         """How many run with each concurrency key."""
         keys = (self.rows[task_id].concurrency_key for task_id in self.claimed)
         return Counter(key for key in keys if key is not None)
+
+    def in_queue(self, queue: str | None) -> int:
+        """How many of a queue run."""
+        return sum(self.rows[task_id].queue == queue for task_id in self.claimed)
 
     def end(self, task_id: UUID) -> None:
         """A task is over."""

@@ -181,13 +181,13 @@ async def _answer_before_commit(
 _claim = Firing._claim
 
 
-async def _publish_first(self: Firing, rows: Any, own: Any) -> Any:
+async def _publish_first(self: Firing, rows: Any, own: Any, limited: Any) -> Any:
     for row in rows:
         one = Claimed(
             row.id, row.version + 1, "t", row.queue, row.next_run_at, 0, 5.0, "retry", "1"
         )
         await self._context.streams.publish(row.queue, [one])
-    return await _claim(self, rows, own)
+    return await _claim(self, rows, own, limited)
 
 
 _read_reports = Streams.read_reports

@@ -94,8 +94,17 @@ class Draws:
 
     def _claim_in_turn(self) -> tuple[Any, ...]:
         ids, *more = self._claim()
-        known = [self._store.tasks[task_id]["concurrency_key"] or "a" for task_id in ids]
-        return Database.sql("claim"), ids, *more, known
+        rows = [self._store.tasks[task_id] for task_id in ids]
+        keys = [self._rng.choice((row["concurrency_key"],) * 5 + ("a",)) for row in rows]
+        queue = self._rng.choice((None, "q", "r"))
+        if queue is not None:
+            keep = [at for at, row in enumerate(rows) if row["queue"] == queue]
+            ids, keys = [ids[at] for at in keep], [keys[at] for at in keep]
+            more[0] = [more[0][at] for at in keep]
+        return Database.sql("claim"), ids, *more, keys, queue
+
+    def _in_flight(self) -> tuple[Any, ...]:
+        return (self._rng.choice("qr"),)
 
     def _key_holders(self) -> tuple[Any, ...]:
         return self._rng.choice(self._ids[-12:]), 10

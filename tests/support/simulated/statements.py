@@ -1,5 +1,6 @@
 """What the statements of storage/sql/claims.sql, slots.sql and upkeep.sql do, on a `Store`."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -73,9 +74,11 @@ def claim_rows(
 @statement
 def claim_in_turn(
     store: Store, text: str, ids: list[UUID], versions: list[int], owner: str, slots: list[int],
-    epochs: list[int], now: datetime, inline_bytes: int, keys: list[str],
+    epochs: list[int], now: datetime, inline_bytes: int, keys: list[str | None], queue: str | None,
 ) -> list[Row]:  # fmt: skip
     running = holders(store)
+    limit = None if queue is None else store.queues.get(queue, {}).get("max_in_flight")
+    room = math.inf if limit is None else limit - in_flight(store, queue)[0]["count"]
     chosen: list[tuple[UUID, int]] = []
     found: list[Row] = []
     for task_id, version, key in zip(ids, versions, keys, strict=True):
@@ -84,25 +87,30 @@ def claim_in_turn(
             continue
         if row["version"] != version or row["concurrency_key"] != key:
             continue
-        if running[key] >= (row["concurrency_limit"] or 1):
-            full = {"owned": True, "id": task_id, "version": version, "held": "full"}
+        key_is_full = key is not None and running[key] >= (row["concurrency_limit"] or 1)
+        if key_is_full or room <= 0:
+            held = "full" if key_is_full else "queue_full"
+            full = {"owned": True, "id": task_id, "version": version, "held": held}
             found.append(dict.fromkeys(("owned", *_CLAIMED)) | full)
         else:
-            running[key] += 1
+            room -= 1
+            running[key] += key is not None
             chosen.append((task_id, version))
     some = [one[0] for one in chosen], [one[1] for one in chosen]
     rows = claim(store, *some, owner, slots, epochs, now, inline_bytes)
     return found + [row | {"held": None} for row in rows]
 
 
-def holders(store: Store) -> Counter[str]:
+def holders(store: Store) -> Counter[str | None]:
     """How many tasks run with each key."""
-    rows = store.tasks.values()
-    return Counter(
-        row["concurrency_key"]
-        for row in rows
-        if row["status"] == "running" and row["concurrency_key"] is not None
-    )
+    rows = (row for row in store.tasks.values() if row["status"] == "running")
+    return Counter(row["concurrency_key"] for row in rows if row["concurrency_key"] is not None)
+
+
+@statement
+def in_flight(store: Store, queue: str | None) -> list[Row]:
+    rows = (row for row in store.tasks.values() if row["status"] == "running")
+    return [{"count": sum(row["queue"] == queue for row in rows)}]
 
 
 @statement
@@ -190,7 +198,7 @@ def complete(
             if row["schedule"] is not None:
                 continue
             complete_row(store, row, token, by[at], began[at], ended[at], results[at], now)
-            names = ("id", "version", "type", "next_run_at", "concurrency_key")
+            names = ("id", "version", "type", "next_run_at", "queue", "concurrency_key")
             gone.append(pick(row, names))
     return gone
 
@@ -285,7 +293,7 @@ def settle_row(
             recorded_at=now, error=said["error"], result=said["result"],
         )  # fmt: skip
     record_skipped(store, row, said["token"], skipped, now)
-    return answer | {"freed_key": row["concurrency_key"]}
+    return answer | {"freed_key": row["concurrency_key"], "of_queue": row["queue"]}
 
 
 def record_skipped(
