@@ -77,3 +77,7 @@ async def test_a_connection_cut_in_the_middle_is_unavailable(blank_database: str
             await waiting
     finally:
         await blocker.close()
+
+
+def test_migrations_are_numbered_without_a_gap_and_none_twice() -> None:
+    assert [one.version for one in migrations()] == list(range(1, len(migrations()) + 1))
