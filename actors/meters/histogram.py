@@ -1,6 +1,6 @@
-"""Log-linear histograms: each doubling of the value is cut into 32 buckets of equal width.
+"""Log-linear histograms: each doubling of the value is cut into 16 buckets of equal width.
 
-Whole microseconds below 64 have a bucket each. Above, a bucket is at most 1/32 of its lower bound
+Whole microseconds below 32 have a bucket each. Above, a bucket is at most 1/16 of its lower bound
 wide, and stands for its middle: so a percentile is off by at most `ERROR` of the true value. Two
 histograms merge by adding up their buckets, which loses nothing: the percentiles of the sum are as
 good as those of one histogram that had seen every value.
@@ -11,11 +11,11 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-ERROR = 1 / 64
+ERROR = 1 / 32
 """A percentile is off by at most this share of the true one."""
 
-_EXACT = 64  # below, each value has its own bucket
-_BITS = 6  # of a value that count; the first of them is always 1
+_EXACT = 32  # below, each value has its own bucket
+_BITS = 5  # of a value that count; the first of them is always 1
 _HALF_BITS = _BITS - 1
 
 
@@ -66,18 +66,36 @@ class Histogram:
         self.buckets.update(other.buckets)
         self.sum_us += other.sum_us
 
+    def take_away(self, other: "Histogram") -> None:
+        """Undo a `merge`."""
+        self.buckets.subtract(other.buckets)
+        for bucket in other.buckets:
+            if not self.buckets[bucket]:
+                del self.buckets[bucket]
+        self.sum_us -= other.sum_us
+
+    def copy(self) -> "Histogram":
+        """Another one with the same counts."""
+        return Histogram(self.buckets.copy(), self.sum_us)
+
     def quantile_us(self, share: float) -> float | None:
-        """The value that `share` (0 to 1) of all values do not exceed; None if there are none.
+        """The value that `share` (0 to 1) of all values do not exceed; None if there are none."""
+        return self.quantiles_us([share])[0]
+
+    def quantiles_us(self, shares: Sequence[float]) -> list[float | None]:
+        """The same for several shares, ascending.
 
         The nearest rank: with n values the one at place ceil(share * n), at least the first.
         """
-        place = max(1, math.ceil(share * self.count))
+        places = [max(1, math.ceil(share * self.count)) for share in shares]
+        found: list[float | None] = []
+        seen = 0
         for bucket in sorted(self.buckets):
-            place -= self.buckets[bucket]
-            if place <= 0:
+            seen += self.buckets[bucket]
+            while len(found) < len(places) and seen >= places[len(found)]:
                 low, high = bounds(bucket)
-                return (low + high - 1) / 2
-        return None
+                found.append((low + high - 1) / 2)
+        return found + [None] * (len(places) - len(found))
 
     def below(self, limits_us: Sequence[int]) -> list[int]:
         """For each limit, ascending and each a bound of buckets: how many values are below it."""

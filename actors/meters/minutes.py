@@ -61,6 +61,27 @@ class Figures:
             self.duration(task_type).merge(duration)
         self.due += other.due
 
+    def take_away(self, other: "Figures") -> None:
+        """Undo a `merge`."""
+        self.counts.subtract(other.counts)
+        for stage, lag in other.lags.items():
+            self.lag(stage).take_away(lag)
+        for task_type, duration in other.durations.items():
+            known = self.duration(task_type)
+            known.take_away(duration)
+            if not known.buckets:
+                del self.durations[task_type]
+        self.due -= other.due
+
+    def copy(self) -> "Figures":
+        """Others that are the same."""
+        found = Figures()
+        found.counts = self.counts.copy()
+        found.lags = {stage: one.copy() for stage, one in self.lags.items()}
+        found.durations = {task_type: one.copy() for task_type, one in self.durations.items()}
+        found.due = self.due
+        return found
+
     def encode(self) -> bytes:
         """For Redis. Sums of durations stay behind: percentiles do not need them."""
         return _encoder.encode(

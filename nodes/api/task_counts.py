@@ -14,6 +14,7 @@ from duly.wheel.durations import from_us
 _EVERY_S = 5.0
 _COUNT_S = 0.05
 _WAIT_S = 1.0
+_OLD_S = 10.0
 
 
 class Counted(NamedTuple):
@@ -34,10 +35,12 @@ class TaskCounts:
 
     async def get(self) -> Counted | None:
         """The counts, some seconds old perhaps; older while PostgreSQL is slow or away; None: never yet."""
-        if self._context.clock.monotonic() >= self._again_at:
+        now = self._context.clock.monotonic()
+        if now >= self._again_at:
             if self._asking is None or self._asking.done():
                 self._asking = asyncio.create_task(self._ask())
-            await asyncio.wait({self._asking}, timeout=_WAIT_S)
+            if now >= self._again_at + _OLD_S:  # else who asks next has the new ones
+                await asyncio.wait({self._asking}, timeout=_WAIT_S)
         return self._known
 
     async def _ask(self) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from duly.actors.meters.histogram import ERROR, Histogram, bounds, bucket_of
 
-_values = st.one_of(st.integers(0, 200), st.integers(0, 10**7), st.integers(0, 10**13))
+_values = st.one_of(st.integers(0, 100), st.integers(0, 10**7), st.integers(0, 10**13))
 _parts = st.lists(st.lists(_values, max_size=60), min_size=1, max_size=6)
 
 
@@ -19,11 +19,11 @@ def exact(values: Sequence[int], share: float) -> int:
 
 
 def test_buckets_follow_each_other_without_a_gap() -> None:
-    for bucket in range(64 + 32 * 40):
+    for bucket in range(32 + 16 * 50):
         low, high = bounds(bucket)
         assert bounds(bucket + 1)[0] == high
         assert bucket_of(low) == bucket_of(high - 1) == bucket
-        assert bucket < 64 or high - low <= low / 32
+        assert bucket < 32 or high - low <= low / 16
 
 
 @given(_parts, st.sampled_from((0.0, 0.5, 0.9, 0.95, 0.99, 1.0)))
@@ -55,6 +55,22 @@ def test_merging_is_the_same_as_seeing_all(parts: list[list[int]]) -> None:
         merged.merge(one)
         whole.add(part)
     assert merged.buckets == whole.buckets
+
+
+@given(_parts)
+def test_what_was_merged_can_be_taken_away(parts: list[list[int]]) -> None:
+    first, *others = parts
+    kept, merged = Histogram(), Histogram()
+    kept.add(first)
+    merged.merge(kept)
+    before = merged.copy()
+    for part in others:
+        one = Histogram()
+        one.add(part)
+        merged.merge(one)
+        merged.take_away(one)
+    assert dict(merged.buckets) == dict(before.buckets) == dict(kept.buckets)
+    assert merged.sum_us == before.sum_us
 
 
 @given(st.lists(_values, max_size=60))

@@ -100,7 +100,7 @@ def test_the_lag_of_late() -> None:
     meters = Meters()
     assert meters.lag_p99_s(START) is None
     meters.published([row(START)], START, START + 1_000_000)
-    assert meters.lag_p99_s(START + 4 * MINUTE_US) == pytest.approx(1.0, rel=0.02)
+    assert meters.lag_p99_s(START + 4 * MINUTE_US) == pytest.approx(1.0, rel=0.04)
     assert meters.lag_p99_s(START + 10 * MINUTE_US) is None
 
 
