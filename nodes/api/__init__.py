@@ -25,5 +25,6 @@ moments     times in words
 cluster     handlers: the live workers, who owns the slots
 workers     handlers: start, report
 health      handlers: healthz, readyz
+parameters  what that description says of parameters
 openapi     the description of all this
 """

@@ -7,22 +7,21 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from duly.actors.meters.minutes import KEPT
 from duly.nodes.api import cookies, wire
 from duly.nodes.api.bulk import BulkJob, BulkPage, BulkPreview, BulkRequest
 from duly.nodes.api.cluster import SlotList, WorkerList
 from duly.nodes.api.events import PARAMETERS as EVENT_FILTERS
 from duly.nodes.api.explain import Explanation
 from duly.nodes.api.health import Readiness
-from duly.nodes.api.load import HOURS_MAX, DueLoad
+from duly.nodes.api.load import DueLoad
 from duly.nodes.api.nodes import NodeList
+from duly.nodes.api.parameters import parameter
 from duly.nodes.api.problems import FieldError
 from duly.nodes.api.queries import TASK_FILTER
 from duly.nodes.api.queues import QueueChange, QueuePage, QueueView
 from duly.nodes.api.schedules import PARAMETERS, SchedulePreview
 from duly.nodes.api.sessions import SessionView, SignIn
 from duly.nodes.api.stats import Series, Stats
-from duly.wheel.preview import COUNT_MAX
 
 _TYPES = (
     wire.TaskSubmission, wire.BatchAnswer, wire.TaskPatch, wire.TaskView, wire.TaskPage,
@@ -80,18 +79,17 @@ def document() -> dict[str, Any]:
 
 
 def _paths() -> dict[str, Any]:
-    queue = [_parameter("queue", "path")]
-    one, page = [_parameter("id", "path")], [_parameter("limit"), _parameter("cursor")]
-    filters = [_parameter(name) for name in TASK_FILTER]
-    noted = [_parameter(n) for n in ("who", "action", "task_id", "before", "since")]
+    queue = [parameter("queue", "path")]
+    one, page = [parameter("id", "path")], [parameter("limit"), parameter("cursor")]
+    filters = [parameter(name) for name in TASK_FILTER]
+    noted = [parameter(n) for n in ("who", "action", "task_id", "before", "since")]
     names = ("since", "until", "type", "queue", "verdict", "reason")
-    ledger = [_parameter(n) for n in names]
+    ledger = [parameter(n) for n in names]
     batch = {
         "type": "object", "required": ["tasks"], "additionalProperties": False,
         "properties": {"tasks": {"type": "array", "items": _ref("TaskSubmission")}},
     }  # fmt: skip
-    key = [{"name": "Idempotency-Key", "in": "header", "schema": {"type": "string"}}]
-    match = [{"name": "If-Match", "in": "header", "schema": {"type": "string"}}]
+    key, match = [parameter("Idempotency-Key", "header")], [parameter("If-Match", "header")]
     task, body_errors = _ref("TaskView"), (400, 408, 413, 415, 422)
     started = {"type": "object"}
     return {
@@ -148,7 +146,7 @@ def _paths() -> dict[str, Any]:
                                body=_ref("ReportBatch"))},
         "/v1/schedules/preview": {
             "get": _operation("The next fire times of a schedule", {200: _ref("SchedulePreview")},
-                              (422,), parameters=[_parameter(name) for name in PARAMETERS])},
+                              (422,), parameters=[parameter(name) for name in PARAMETERS])},
         "/v1/bulk": {
             "post": _operation("Act on all tasks that a filter finds, or tell how many they are",
                                {200: _ref("BulkPreview"), 202: _ref("BulkJob")}, body_errors,
@@ -162,18 +160,18 @@ def _paths() -> dict[str, Any]:
                                parameters=one)},
         "/v1/load": {
             "get": _operation("Tasks due in each minute", {200: _ref("DueLoad")}, (422,),
-                              parameters=[_parameter("by"), _parameter("hours")])},
+                              parameters=[parameter("by"), parameter("hours")])},
         "/v1/audit": {
             "get": _operation("Who changed what, newest first", {200: _ref("AuditPage")}, (422,),
                               parameters=noted + page)},
         "/v1/stats": {"get": _operation("What the cluster has done of late", {200: _ref("Stats")},
                                         (422,))},
         "/v1/stats/series": {"get": _operation("The last hour by minute", {200: _ref("Series")},
-                                               (422,), parameters=[_parameter("minutes")])},
+                                               (422,), parameters=[parameter("minutes")])},
         "/v1/alerts": {
             "get": _operation("What went silent or was paused after failures, newest first",
                               {200: _ref("AlertPage")}, (422,),
-                              parameters=[_parameter("open"), _parameter("task_id"), *page])},
+                              parameters=[parameter("open"), parameter("task_id"), *page])},
         "/v1/queues": {
             "get": _operation("The queues, by name", {200: _ref("QueuePage")}, (422,),
                               parameters=page)},
@@ -190,7 +188,7 @@ def _paths() -> dict[str, Any]:
         "/v1/workers": {"get": _operation("The live workers", {200: _ref("WorkerList")}, (422,))},
         "/v1/events": {"get": _as_events(_operation(
             "What happens to tasks, as it happens", {200: _TEXT}, (422,),
-            parameters=[_parameter(name) for name in EVENT_FILTERS]))},
+            parameters=[parameter(name) for name in EVENT_FILTERS]))},
         "/v1/slots": {"get": _operation("Who owns the slots", {200: _ref("SlotList")}, (422,))},
         "/healthz": {"get": _open("Is the process alive", {200: started})},
         "/readyz": {"get": _open("Does every part work", {200: _ref("Readiness"),
@@ -250,7 +248,7 @@ def _page(summary: str, name: str | None = None) -> dict[str, Any]:
     found = {"description": "OK", "content": {kind: {"schema": _TEXT} for kind in kinds}}
     operation: dict[str, Any] = {"summary": summary, "security": [], "responses": {"200": found}}
     if name is not None:
-        operation["parameters"] = [_parameter(name, "path")]
+        operation["parameters"] = [parameter(name, "path")]
     if name == "file":
         operation["responses"]["404"] = {
             "description": _DESCRIBED[404],
@@ -263,25 +261,6 @@ def _as_text(operation: dict[str, Any]) -> dict[str, Any]:
     """An operation whose answer is no JSON."""
     operation["responses"]["200"]["content"] = {"text/plain": {"schema": _TEXT}}
     return operation
-
-
-def _parameter(name: str, where: str = "query") -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string"}
-    if name == "id":
-        schema["format"] = "uuid"
-    if name in ("periodic", "paused"):
-        schema = {"type": "boolean"}
-    if name == "by":
-        schema["enum"] = ["queue", "type"]
-    if name == "hours":
-        schema = {"type": "integer", "minimum": 1, "maximum": HOURS_MAX}
-    if name == "limit":
-        schema = {"type": "integer", "minimum": 1, "maximum": 1000}
-    if name == "minutes":
-        schema = {"type": "integer", "minimum": 1, "maximum": KEPT - 1}
-    if name == "count":
-        schema = {"type": "integer", "minimum": 1, "maximum": COUNT_MAX}
-    return {"name": name, "in": where, "required": where == "path", "schema": schema}
 
 
 def _ref(name: str) -> dict[str, Any]:

@@ -131,6 +131,8 @@ def task_cursor(request: web.Request) -> UUID | None:
 def queue_cursor(request: web.Request) -> str | None:
     """The name after which a list of queues goes on."""
     parts = _cursor(request, 1)
+    if parts == [""]:
+        raise _bad_cursor()
     return None if parts is None else parts[0]
 
 

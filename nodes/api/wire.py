@@ -15,6 +15,8 @@ def _shown(**more: object) -> Meta:
     return Meta(extra_json_schema=more)
 
 
+_NO_NUL = _shown(pattern=r"^[^\u0000]*$")  # PostgreSQL cannot hold it
+
 # `(?!\n)`: a plain `$` would also match before a final newline.
 _NAME = r"^[A-Za-z0-9_.:/-]+$(?!\n)"
 Type = Annotated[str, Meta(min_length=1, max_length=200, pattern=_NAME)]
@@ -23,11 +25,11 @@ Priority = Annotated[int, Meta(ge=0, le=9)]
 MaxRetries = Annotated[int, Meta(ge=0, le=100_000)]
 Duration = Annotated[float, _shown(minimum=0)] | Annotated[str, _shown(format="duration")]
 Time = Annotated[str, _shown(format="date-time")]
-TagName = Annotated[str, Meta(min_length=1, max_length=100)]
-TagValue = Annotated[str, Meta(max_length=500)]
+TagName = Annotated[str, Meta(min_length=1, max_length=100), _NO_NUL]
+TagValue = Annotated[str, Meta(max_length=500), _NO_NUL]
 Tags = Annotated[dict[TagName, TagValue], Meta(max_length=16)]
 KEY_MAX = 255
-Key = Annotated[str, Meta(min_length=1, max_length=KEY_MAX)]
+Key = Annotated[str, Meta(min_length=1, max_length=KEY_MAX), _NO_NUL]
 ConcurrencyLimit = Annotated[int, Meta(ge=1, le=10_000)]
 _DURATION = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "format": "duration"}]}
 _TIME = {"type": "string", "format": "date-time"}
@@ -58,7 +60,8 @@ Schedule = Annotated[
 ]
 Overrun = Literal["skip", "queue"]
 Token = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-WorkerName = Annotated[str, Meta(min_length=1, max_length=200)]
+Name = Annotated[str, Meta(min_length=1, max_length=200), _NO_NUL]
+Millis = Annotated[float, _shown(minimum=0, exclusiveMaximum=4e13)]
 
 NULL = Raw(b"null")
 
@@ -307,8 +310,8 @@ class StartBody(msgspec.Struct, forbid_unknown_fields=True):
     """A worker asks for the one start of a token; the same `start_id` may ask again."""
 
     token: Token
-    start_id: Annotated[str, Meta(min_length=1, max_length=200)]
-    worker: WorkerName
+    start_id: Name
+    worker: Name
 
 
 class ReportBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -320,9 +323,9 @@ class ReportBody(msgspec.Struct, forbid_unknown_fields=True):
     error: Raw = msgspec.field(default_factory=_null)
     retry: bool | Literal[0, 1] = True
     delay: Annotated[float, Meta(ge=0)] | None = None
-    worker: WorkerName | None = None
-    started: float | None = None
-    finished: float | None = None
+    worker: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    started: Millis | None = None
+    finished: Millis | None = None
 
 
 class ReportItem(ReportBody, forbid_unknown_fields=True, kw_only=True):

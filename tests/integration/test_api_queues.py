@@ -55,6 +55,7 @@ async def test_a_queue_that_nobody_has_used_is_empty(node: RunningNode) -> None:
     assert await get(node, "new") == {"queue": "new", **EMPTY}
     answer = await node.call("GET", "/v1/queues")
     assert answer.body == {"items": [], "next_cursor": None}
+    assert (await node.call("GET", "/v1/queues?cursor=")).fields == ["cursor"]
 
 
 async def test_what_is_set_is_answered_and_noted(fresh_database: str, redis_url: str) -> None:
