@@ -17,7 +17,10 @@ from store_rig import NOW, opened, query
 from duly.storage.database import Database
 
 _IN_ORDER = {"running_since", "due"}
-_UNCOMPARED = {"server_time", "try_write", "make_partitions", "drop_partitions", "end_sessions"}
+_UNCOMPARED = {
+    "server_time", "try_write", "make_partitions", "drop_partitions", "end_sessions",
+    "forget_alerts",
+}  # fmt: skip
 _TABLES = {
     "tasks": "id, type, queue, payload, next_run_at, status, slot, owner, version, retry_count, "
     "max_retries, created_at, updated_at, occurrence, paused, backoff, timeout, overrun, "

@@ -1,6 +1,7 @@
 """Planted bugs: each takes one safeguard away. The rules must find every one of them."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -23,8 +24,9 @@ from simulated.world import Verdict, World, simulate
 
 
 class Bug(NamedTuple):
-    """`faults`: among which a seed chooses when it looks for this bug."""
+    """`faults`: what goes wrong in the worlds that look for it. `breaks`: the rule that it breaks."""
 
+    breaks: str
     faults: frozenset[str]
     statements: dict[str, Callable[..., list[Row]]]
     method: tuple[Any, str, Any] | None = None
@@ -46,6 +48,10 @@ class Bug(NamedTuple):
 
         with self.planted():
             return simulate(seed, only=self.faults, prepare=prepare)
+
+    def is_found(self, seed: int) -> bool:
+        """Whether this seed breaks the very rule that the bug breaks."""
+        return any(re.search(self.breaks, said) for said in self.simulate(seed).broken)
 
 
 # Statements
@@ -80,7 +86,7 @@ def _complete_any_token(
         if row is not None and row["status"] == "running" and row["schedule"] is None:
             said = (by[at], began[at], ended[at], results[at])
             statements.complete_row(store, row, tokens[at], *said, now)
-            done.append({"id": task_id, "version": tokens[at]})
+            done.append({**statements.pick(row, statements.COMPLETED), "version": tokens[at]})
     return done
 
 
@@ -224,55 +230,92 @@ def _drop_mailbox(self: Place) -> None:
     _end(self)
 
 
-def _bug(*faults: str, method: tuple[Any, str, Any] | None = None, **statements: Any) -> Bug:
-    return Bug(frozenset(faults), statements, method)
+def _bug(
+    breaks: str, *faults: str, method: tuple[Any, str, Any] | None = None, **statements: Any
+) -> Bug:
+    return Bug(breaks, frozenset(faults), statements, method)
 
 
 BUGS = {
-    "a claim does not compare the version": _bug("lossy_channels", claim=_claim_any_version),
+    "a claim does not compare the version": _bug(
+        "before it was due", "lossy_channels", claim=_claim_any_version
+    ),
     "a claim does not compare the epoch": _bug(
-        "redis_loss", "postgres_noise", claim=_claim_any_epoch
+        "claimed under epoch", "redis_loss", "postgres_noise", claim=_claim_any_epoch
     ),
     "a take-over does not raise the epoch": _bug(
-        "node_kill", "node_stop", take_slots=_take_without_epoch
+        "took it under epoch", "node_kill", "node_stop", take_slots=_take_without_epoch
     ),
-    "a report is recorded whatever its token": _bug("hang", complete=_complete_any_token),
-    "a retry takes the token back": _bug(settle=_settle_back),
-    "a cancel is acknowledged and not done": _bug(cancel=_cancel_in_word_only),
-    "the cancel of a task that waits leaves no verdict": _bug(cancel=_cancel_without_verdict),
+    "a report is recorded whatever its token": _bug(
+        "two recorded outcomes", "hang", complete=_complete_any_token
+    ),
+    "a retry takes the token back": _bug("handed out twice", settle=_settle_back),
+    "a cancel is acknowledged and not done": _bug(
+        "started after the cancel", cancel=_cancel_in_word_only
+    ),
+    "the cancel of a task that waits leaves no verdict": _bug(
+        r"has the verdicts \[\]", cancel=_cancel_without_verdict
+    ),
     "what came due is not accounted for at a cancel": _bug(
-        "node_kill", "redis_outage", "postgres_outage", cancel=_cancel_without_skips
+        "was cancelled after its occurrence",
+        "node_kill",
+        "redis_outage",
+        "postgres_outage",
+        cancel=_cancel_without_skips,
     ),
-    "an attempt that is tried again is taken for a verdict": _bug(settle=_settle_every_attempt),
+    "an attempt that is tried again is taken for a verdict": _bug(
+        "has the verdicts", settle=_settle_every_attempt
+    ),
     "a confirmed start is granted to whoever asks": _bug(
-        "redis_loss", "hang", start=_start_whoever_asks
+        "started twice under", "redis_loss", "hang", start=_start_whoever_asks
     ),
     "a submission is acknowledged before its commit": _bug(
-        "postgres_noise", "node_kill", method=(submitting, "submit", _answer_before_commit)
+        "is kept 0 times",
+        "postgres_noise",
+        "node_kill",
+        method=(submitting, "submit", _answer_before_commit),
     ),
-    "a task is published before its claim": _bug(method=(Firing, "_claim", _publish_first)),
+    "a task is published before its claim": _bug(
+        "before that was claimed", method=(Firing, "_claim", _publish_first)
+    ),
     "a failure is recorded whatever its token": _bug(
-        "redis_noise", "hang", attempts=_attempts_any_token, settle=_settle_any_token
+        "two recorded outcomes",
+        "redis_noise",
+        "hang",
+        attempts=_attempts_any_token,
+        settle=_settle_any_token,
     ),
-    "the next occurrence follows from when the last one ended": _bug(settle=_settle_from_now),
-    "what came due meanwhile is dropped without a record": _bug(settle=_settle_without_skips),
+    "the next occurrence follows from when the last one ended": _bug(
+        "had occurrences that are none", settle=_settle_from_now
+    ),
+    "what came due meanwhile is dropped without a record": _bug(
+        "left out its occurrence", settle=_settle_without_skips
+    ),
     "missed occurrences are dropped without a record": _bug(
-        "postgres_outage", "redis_outage", advance=_advance_without_skips
+        "left out its occurrence", "postgres_outage", "redis_outage", advance=_advance_without_skips
     ),
     "a report is deleted before it is recorded": _bug(
-        "node_crash", method=(Streams, "read_reports", _forget_reports_at_once)
+        "after that was reported",
+        "node_crash",
+        method=(Streams, "read_reports", _forget_reports_at_once),
     ),
     "what is in no stream is not published again": _bug(
-        "node_kill", "redis_loss", method=(Vanished, "republish", _never_again)
+        "is still running at the end",
+        "node_kill",
+        "redis_loss",
+        method=(Vanished, "republish", _never_again),
     ),
     "the prefetcher does not hear of slots that were gained": _bug(
-        "node_kill", "node_stop", method=(Prefetcher, "_take", _keep_to_the_first)
+        "is still pending at the end",
+        "node_kill",
+        "node_stop",
+        method=(Prefetcher, "_take", _keep_to_the_first),
     ),
     "the wheel's clock is fast": _bug(
-        method=(Ticker, "_now_us", lambda self: _now_us(self) + 1_500_000)
+        "before it was due", method=(Ticker, "_now_us", lambda self: _now_us(self) + 1_500_000)
     ),
     "a restart of an actor empties its mailbox": _bug(
-        "actor_crash", "postgres_stall", method=(Place, "end", _drop_mailbox)
+        "was never answered", "actor_crash", "postgres_stall", method=(Place, "end", _drop_mailbox)
     ),
 }
 """What is wrong, in words, and the bug."""

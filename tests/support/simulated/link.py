@@ -29,8 +29,8 @@ _TELLING = (
 )  # fmt: skip
 """Calls between which a crash tells most: they get more than their share of crashes."""
 
-_TELLING_CHANCE = 0.08
-_OTHER_CHANCE = 0.004
+_TELLING_CHANCE = 0.15
+_OTHER_CHANCE = 0.006
 
 
 class Link:

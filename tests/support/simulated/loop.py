@@ -38,6 +38,10 @@ class _Task(asyncio.Task[Any]):
 
     __eq__ = object.__eq__
 
+    def __repr__(self) -> str:
+        """Short: AnyIO makes one for each scope that is cancelled."""
+        return f"<task {self._number}>"
+
 
 class _Handle(list[Any]):
     """[when, number, callback, arguments, context]: as a list it is made, and compared, quickly."""
@@ -91,7 +95,11 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> _Handle:
-        return self.call_at(self.now + delay, callback, *args, context=context)
+        if context is None:
+            context = copy_context()
+        handle = _Handle((self.now + delay, next(self._timer_numbers), callback, args, context))
+        heappush(self._timers, handle)
+        return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None

@@ -38,9 +38,9 @@ class Size(NamedTuple):
 
 
 SIZES = (
-    Size(12, (1, 2, 2), (1, 1, 2), (2, 5), 4, (2.0, 4.0), 0.4),
-    Size(4, (1, 2, 3), (1, 2, 3), (4, 10), 8, (4.0, 8.0), 0.7),
-    Size(1, (2, 3, 4), (2, 3), (8, 20), 16, (8.0, 12.0), 1.0),
+    Size(15, (1, 2, 2), (1, 1, 2), (2, 5), 4, (1.5, 3.0), 0.25),
+    Size(4, (1, 2, 2, 3), (1, 2, 3), (4, 10), 8, (3.0, 6.0), 0.5),
+    Size(1, (2, 3, 4), (2, 3), (8, 16), 16, (6.0, 10.0), 0.8),
 )
 """Fewer slots than the product's: what is done for each costs time, and tells nothing new."""
 
@@ -71,7 +71,7 @@ def draw(rng: random.Random, only: frozenset[str] | None = None) -> Plan:
     faults_for_s = rng.choice(size.faults_for_s)
     timed = sorted(kinds & TIMED)
     events = [
-        Event(rng.random() * faults_for_s, rng.choice(timed), 10 ** rng.uniform(-0.5, 1.1))
+        Event(rng.random() * faults_for_s, rng.choice(timed), 10 ** rng.uniform(-0.5, 1.0))
         for _ in range(rng.randint(1, 5) if timed else 0)
     ]
     servers: tuple[str, ...] = ("redis",)

@@ -38,7 +38,7 @@ class SimulatedRedis:
         """One command."""
         if words[0] == "EVALSHA":
             return await self._run_script(*words[1:])
-        raw = [*_encoded_name(words[0]), *map(_encode, words[1:])]
+        raw = [*_encoded_name(words[0]), *_encoded(words[1:])]
         what = f"{words[0]} {words[1]}" if len(words) > 1 else words[0]
         reply = await self.exchange(what, lambda: self._server.run(raw), raw)
         callback = _callbacks().get(words[0])
@@ -47,7 +47,7 @@ class SimulatedRedis:
     async def exchange(self, what: str, work: Callable[[], Any], raw: Sequence[bytes] = ()) -> Any:
         """One round trip. Raises what redis-py would."""
         wait = None
-        if b"BLOCK" in raw:
+        if raw and raw[0] == b"XREADGROUP" and b"BLOCK" in raw:
             words = list(raw)
             block_ms = int(words[words.index(b"BLOCK") + 1])
 
@@ -64,7 +64,7 @@ class SimulatedRedis:
 
     async def _run_script(self, sha1: str, count: int, *words: Any) -> Any:
         name, text = _scripts()[sha1]
-        raw = [_encode(word) for word in words]
+        raw = _encoded(words)
         told = words[count + 1] if len(words) > count + 1 and name != "beat" else ""
         commands = self._server.commands
         return await self.exchange(
@@ -133,12 +133,13 @@ def _set(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
-def _encode(word: Any) -> bytes:
-    if isinstance(word, bytes):
-        return word
-    if isinstance(word, str):
-        return word.encode(errors="surrogateescape")
-    return repr(word).encode()
+def _encoded(words: Sequence[Any]) -> list[bytes]:
+    return [
+        word if type(word) is bytes
+        else word.encode(errors="surrogateescape") if type(word) is str
+        else repr(word).encode()
+        for word in words
+    ]  # fmt: skip
 
 
 @cache

@@ -39,7 +39,10 @@ class _Engine:
         return self._from_lua(function(self._redis, table(keys), table(args)))
 
     def _run(self, protected: bool, *words: Any) -> Any:
-        raw = [word if type(word) is bytes else _number(word) for word in words]
+        raw = list(words)
+        for at, word in enumerate(raw):
+            if type(word) is not bytes:
+                raw[at] = _number(word)
         try:
             reply = self._commands.run(raw)
         except CommandError as error:

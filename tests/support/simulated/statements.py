@@ -187,6 +187,9 @@ def start(
     return []
 
 
+COMPLETED = ("id", "version", "type", "next_run_at", "queue", "concurrency_key")
+
+
 @statement
 def complete(
     store: Store, ids: list[UUID], tokens: list[int], by: list[Any], began: list[Any],
@@ -198,8 +201,7 @@ def complete(
             if row["schedule"] is not None:
                 continue
             complete_row(store, row, token, by[at], began[at], ended[at], results[at], now)
-            names = ("id", "version", "type", "next_run_at", "queue", "concurrency_key")
-            gone.append(pick(row, names))
+            gone.append(pick(row, COMPLETED))
     return gone
 
 
@@ -451,6 +453,11 @@ def make_partitions(store: Store, *_: Any) -> list[Row]:
 @statement
 def drop_partitions(store: Store, *_: Any) -> list[Row]:
     return [{"dropped": 0}]  # a world does not live as long as a retention
+
+
+@statement
+def forget_alerts(store: Store, before: datetime) -> list[Row]:
+    return []  # none are simulated
 
 
 @statement
