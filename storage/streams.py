@@ -72,13 +72,16 @@ class Streams:
         said = "" if waiting is None else "-" if waiting == NOTHING_WAITS else waiting
         words: list[Word] = [keys.WORKERS_GROUP, self._node_id, keys.WAITING_TTL_MS, said]
         words += ("", "") if rate is None else (rate.per_s, rate.burst)
+        words.append(len(tasks))
         for task in tasks:
             due_ms = round(task.occurrence.timestamp() * 1_000_000) / 1000
             words += [
                 str(task.id), task.token, task.type, task.payload, f"{due_ms:.3f}",
                 task.retry_count + 1, task.timeout, queue, int(task.on_lost == "fail"),
-                task.traceparent or "",
             ]  # fmt: skip
+        for task in tasks:
+            if task.traceparent is not None:
+                words += (str(task.id), task.traceparent)
         names = [*_queue_keys(queue), keys.waiting(queue), keys.rate(queue)]
         answer = await self._scripts.run("publish", names, words)
         entries, delivered, others, lowest, held, wait_us = answer

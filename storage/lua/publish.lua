@@ -9,8 +9,8 @@
 -- KEYS[5] buckets (see permits.lua)
 -- ARGV[1] group, ARGV[2] node, ARGV[3] ms for which its word counts, ARGV[4] the word: the rank behind
 -- which the others should publish nothing ('-' = this node has nothing that waits, '' = no word),
--- ARGV[5] rate ('' = none), ARGV[6] burst, then ten words a task: id, token, type, payload, due, attempt, timeout, queue, confirm,
--- traceparent ('' = none: then the entry has no such field)
+-- ARGV[5] rate ('' = none), ARGV[6] burst, ARGV[7] how many tasks, then nine words a task: id, token, type,
+-- payload, due, attempt, timeout, queue, confirm; then, of those that are in a trace, id and traceparent
 -- Answers {entries in the stream, of them delivered (-1 = the group is gone), how many other nodes
 -- have tasks that wait, the lowest rank that one of them said, how many of the tasks (the last ones) were
 -- held back, µs after which they may come again}.
@@ -29,7 +29,12 @@ if rate then
   sent = math.max(0, math.min(burst, tonumber(kept[1] or 0) - since * rate / 1000000))
 end
 
-for at = 7, #ARGV, 10 do
+local last, traces, none = 7 + 9 * tonumber(ARGV[7]), {}, {}
+for at = last + 1, #ARGV, 2 do
+  traces[ARGV[at]] = ARGV[at + 1]
+end
+
+for at = 8, last, 9 do
   local id, token = ARGV[at], ARGV[at + 1]
   local known = redis.call('HGET', inflight, id)
   local skip = false
@@ -43,14 +48,13 @@ for at = 7, #ARGV, 10 do
   end
   if not skip and rate then
     if sent + 1 > burst + 0.000001 then
-      held = (#ARGV + 1 - at) / 10
+      held = (last + 1 - at) / 9
       break
     end
     sent = sent + 1
   end
   if not skip then
-    local trace = {}
-    if ARGV[at + 9] ~= '' then trace = {'traceparent', ARGV[at + 9]} end
+    local trace = traces[id] and {'traceparent', traces[id]} or none
     local entry = redis.call('XADD', tasks, '*',
       'id', id, 'token', token, 'type', ARGV[at + 2], 'payload', ARGV[at + 3], 'due', ARGV[at + 4],
       'attempt', ARGV[at + 5], 'timeout', ARGV[at + 6], 'queue', ARGV[at + 7], 'confirm', ARGV[at + 8],
@@ -61,7 +65,7 @@ for at = 7, #ARGV, 10 do
 end
 
 local wait = 0
-if rate and #ARGV > 6 then
+if rate and last > 7 then
   redis.call('HSET', KEYS[5], 'sent', string.format('%.17g', sent),
     'sent_at', string.format('%.0f', now_us))
   local gone_ms = math.ceil(sent / rate * 1000) + 1000

@@ -58,9 +58,10 @@ class Draws:
         said = self._rng.choice(("", "-", 4, 10, 900_000_000_000_001))
         words: list[Any] = [keys.WORKERS_GROUP, self._rng.choice(_NODES), 600_000, said]
         words += self._rng.choice((("", ""), ("", ""), (_RATE, 4)))
-        for _ in range(self._rng.randint(0, 3)):
+        words.append(count := self._rng.randint(0, 3))
+        for _ in range(count):
             words += [self._id(), self._token(), "t", "{}", "1.000", 1, 5.0, _QUEUE, 0]
-            words.append(self._rng.choice(("", "00-1-2-01")))
+        words += self._rng.choice(((), (), (self._id(), "00-1-2-01")))
         names = [*_TASK_KEYS, keys.waiting(_QUEUE), keys.rate(_QUEUE)]
         return Call("publish", names, words)
 
