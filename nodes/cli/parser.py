@@ -5,6 +5,7 @@ import sys
 from importlib.metadata import version
 
 from duly.nodes.cli import (
+    bulk,
     cluster,
     demo,
     fire_times,
@@ -45,6 +46,18 @@ def build() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"duly {version('duly')}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for part in (up, demo, serve, tasks, ledger, cluster, queues, fire_times, importing, tokens):
+    for part in (
+        up,
+        demo,
+        serve,
+        tasks,
+        ledger,
+        cluster,
+        queues,
+        bulk,
+        fire_times,
+        importing,
+        tokens,
+    ):
         part.add_to(commands)
     return parser

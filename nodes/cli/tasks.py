@@ -45,16 +45,7 @@ def add_to(commands: Any) -> None:
     api = api_options()
     _add_submit(commands, api)
     listing = commands.add_parser("list", help="list tasks, newest first", parents=[api])
-    listing.add_argument("--status", choices=_STATUSES)
-    listing.add_argument("--type", help="tasks of this type")
-    listing.add_argument("--queue", help="tasks of this queue")
-    listing.add_argument("--tag", metavar="NAME:VALUE", help="tasks with this tag")
-    listing.add_argument("--due-before", metavar="TIME", help="pending tasks due before this time")
-    listing.add_argument("--due-after", metavar="TIME", help="pending tasks due at or after it")
-    listing.add_argument("--periodic", action=argparse.BooleanOptionalAction,
-                         help="only periodic tasks, or only others")  # fmt: skip
-    listing.add_argument("--paused", action=argparse.BooleanOptionalAction,
-                         help="only paused tasks, or only others")  # fmt: skip
+    add_filter(listing)
     listing.add_argument("--limit", type=values.count, default=20, metavar="N",
                          help="most tasks shown (default: %(default)s)")  # fmt: skip
     listing.set_defaults(run=guarded(_list))
@@ -77,6 +68,24 @@ def add_to(commands: Any) -> None:
         parser = commands.add_parser(name, help=text, parents=[api])
         parser.add_argument("id", help="the task's id")
         parser.set_defaults(run=guarded(act))
+
+
+FILTER = ("status", "type", "queue", "tag", "due_before", "due_after", "periodic", "paused")
+"""What the options of `add_filter` are called."""
+
+
+def add_filter(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which tasks."""
+    parser.add_argument("--status", choices=_STATUSES)
+    parser.add_argument("--type", help="tasks of this type")
+    parser.add_argument("--queue", help="tasks of this queue")
+    parser.add_argument("--tag", metavar="NAME:VALUE", help="tasks with this tag")
+    parser.add_argument("--due-before", metavar="TIME", help="pending tasks due before this time")
+    parser.add_argument("--due-after", metavar="TIME", help="pending tasks due at or after it")
+    parser.add_argument("--periodic", action=argparse.BooleanOptionalAction,
+                         help="only periodic tasks, or only others")  # fmt: skip
+    parser.add_argument("--paused", action=argparse.BooleanOptionalAction,
+                         help="only paused tasks, or only others")  # fmt: skip
 
 
 def _add_submit(commands: Any, api: argparse.ArgumentParser) -> None:
@@ -214,24 +223,19 @@ def _run_now(client: SyncClient, args: argparse.Namespace) -> None:
 
 
 def _list(client: SyncClient, args: argparse.Namespace) -> None:
-    names = (
-        "status",
-        "type",
-        "queue",
-        "tag",
-        "due_before",
-        "due_after",
-        "periodic",
-        "paused",
-        "limit",
-    )
+    names = (*FILTER, "limit")
     filters = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     for task in client.list(**filters):
         if args.json:
             print_json(task)
         else:
-            due = task.next_run_at or task.finished_at
-            print(f"{task.id}  {task.status:<9}  {time(due):<29}  {task.queue}  {task.type}")
+            print(line(task))
+
+
+def line(task: Task) -> str:
+    """A task in one line."""
+    due = task.next_run_at or task.finished_at
+    return f"{task.id}  {task.status:<9}  {time(due):<29}  {task.queue}  {task.type}"
 
 
 def _runs(client: SyncClient, args: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
 """The HTTP client: submit tasks and look after them, from async or plain code.
 
 client.py     Client: one method for each call of the API
+bulk.py       client.bulk: actions on all tasks that a filter finds; sync_bulk.py the same without a loop
 sync.py       SyncClient: the same methods for code without an event loop
 models.py     tasks, runs, the ledger, alerts, queues, nodes and workers, as the API shows them
 options.py    what may be given, and how it is written as JSON
@@ -10,6 +11,7 @@ transport.py  one HTTP session: repeats what may be repeated, turns answers into
 errors.py     the error tree
 """
 
+from duly.nodes.client.bulk import TaskFilter
 from duly.nodes.client.client import Client
 from duly.nodes.client.errors import (
     ApiError,
@@ -26,6 +28,8 @@ from duly.nodes.client.errors import (
 )
 from duly.nodes.client.models import (
     Alert,
+    BulkJob,
+    BulkPreview,
     Explanation,
     LiveNode,
     LiveWorker,
@@ -44,6 +48,8 @@ from duly.nodes.client.sync import SyncClient
 __all__ = [
     "Alert",
     "ApiError",
+    "BulkJob",
+    "BulkPreview",
     "Client",
     "Conflict",
     "Cron",
@@ -66,6 +72,7 @@ __all__ = [
     "SyncClient",
     "Task",
     "TaskChanges",
+    "TaskFilter",
     "TaskOptions",
     "TooLarge",
     "Unauthorized",

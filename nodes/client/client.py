@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.nodes.client import options, tracing
+from duly.nodes.client.bulk import BulkCalls
 from duly.nodes.client.models import (
     Alert,
     Explanation,
@@ -104,6 +105,8 @@ class Client:
         a call that is repeated may take three times as long and the pauses between.
         """
         self._transport = Transport(base_url, token, timeout_s)
+        self.bulk = BulkCalls(self._send)
+        """Actions on all tasks that a filter finds."""
 
     async def __aenter__(self) -> Self:
         return self

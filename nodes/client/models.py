@@ -208,3 +208,36 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     error: Any = None
     times: int = 1
     """How often the report came."""
+
+
+class BulkPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bulk action would be about."""
+
+    count: int
+    exact: bool
+    """Counted, not estimated."""
+    sample: tuple[Task, ...] = ()
+
+
+class BulkJob(msgspec.Struct, frozen=True, kw_only=True):
+    """An action on all tasks that a filter finds, and how far it has come."""
+
+    id: UUID
+    action: str
+    filter: dict[str, Any]
+    status: str
+    """`running`, `stopping`, `stopped`, `done` or `failed`."""
+    total: int
+    """Tasks there were when it began; about so many if not `exact`."""
+    exact: bool
+    done: int = 0
+    refused: int = 0
+    """Tasks whose state did not allow it when their turn came."""
+    rate: float
+    """Tasks a second at most."""
+    run_at: datetime | None = None
+    created_by: str | None = None
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None = None
+    error: str | None = None

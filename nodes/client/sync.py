@@ -24,6 +24,7 @@ from duly.nodes.client.models import (
 )
 from duly.nodes.client.options import NewTask, QueueChanges, TaskChanges, TaskOptions
 from duly.nodes.client.pages import Pages
+from duly.nodes.client.sync_bulk import SyncBulkCalls
 from duly.nodes.client.values import When
 
 T = TypeVar("T")
@@ -44,6 +45,8 @@ class SyncClient:
         """See `Client`."""
         self._client = Client(base_url, token, timeout_s)
         self._thread = LoopThread("duly-client")
+        self.bulk = SyncBulkCalls(self._client.bulk, self._thread.run, self._items)
+        """Actions on all tasks that a filter finds."""
 
     def __enter__(self) -> Self:
         return self

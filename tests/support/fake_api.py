@@ -33,6 +33,7 @@ class FakeApi:
         self.tasks: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, str] = {}
         self.queues: dict[str, dict[str, Any]] = {}
+        self.jobs: dict[str, dict[str, Any]] = {}
         self.requests: list[tuple[str, str, Any, dict[str, str]]] = []
         self.connections: set[int] = set()
         self.before: list[Trouble] = []
@@ -56,6 +57,10 @@ class FakeApi:
         app.router.add_get("/v1/queues", self._queues)
         app.router.add_get("/v1/queues/{queue}", self._queue)
         app.router.add_put("/v1/queues/{queue}", self._queue)
+        app.router.add_post("/v1/bulk", self._bulk)
+        app.router.add_get("/v1/bulk", self._bulk_jobs)
+        app.router.add_get("/v1/bulk/{id}", self._bulk_job)
+        app.router.add_post("/v1/bulk/{id}/stop", self._bulk_job)
         app.router.add_get("/v1/tasks/{id}/ledger", self._occurrences)
         app.router.add_get("/v1/ledger", self._verdicts)
         self.server = TestServer(app)
@@ -202,6 +207,34 @@ class FakeApi:
         if request.method == "PUT":
             queue |= await request.json()
         return self._json(queue)
+
+    async def _bulk(self, request: web.Request) -> web.Response:
+        asked = await request.json()
+        if asked.get("dry_run"):
+            sample = list(self.tasks.values())[:10]
+            return self._json({"count": 12_345, "exact": False, "sample": sample})
+        now = "2026-11-29T12:00:00Z"
+        job = {"id": str(uuid.uuid4()), "rate": 500, **asked, "status": "running", "total": 3,
+               "exact": True, "done": 0, "refused": 0, "created_at": now, "updated_at": now,
+               "finished_at": None, "error": None}  # fmt: skip
+        self.jobs[job["id"]] = job
+        return self._json(job, 202)
+
+    async def _bulk_jobs(self, request: web.Request) -> web.Response:
+        return self._page(request, list(self.jobs.values())[::-1])
+
+    async def _bulk_job(self, request: web.Request) -> web.Response:
+        """Whoever looks for the second time finds it ended."""
+        job = self.jobs.get(request.match_info["id"])
+        if job is None:
+            return problem(404, "no such job")
+        if request.method == "POST":
+            job |= {"status": "stopping"}
+        elif job["done"]:
+            job |= {"status": "done", "done": 3, "finished_at": job["updated_at"]}
+        else:
+            job |= {"done": 1}
+        return self._json(job)
 
     async def _occurrences(self, request: web.Request) -> web.Response:
         task_id = request.match_info["id"]

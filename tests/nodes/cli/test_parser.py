@@ -15,7 +15,7 @@ from duly.nodes.settings import Settings
 COMMANDS = [
     "up", "demo", "node", "worker", "migrate", "effects-sql",
     "submit", "list", "alerts", "get", "cancel", "retry", "pause", "resume", "run-now", "runs", "ledger", "explain", "nodes",
-    "workers", "queues", "queue", "next",
+    "workers", "queues", "queue", "bulk", "next",
     "import", "token",
 ]  # fmt: skip
 
@@ -31,7 +31,10 @@ def test_the_commands_are_these() -> None:
     assert list(sub_parsers()) == COMMANDS
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "import crontab"])
+@pytest.mark.parametrize(
+    "command",
+    [*COMMANDS, "import crontab", "bulk cancel", "bulk reschedule", "bulk list", "bulk stop"],
+)
 def test_every_option_says_what_it_is(command: str) -> None:
     found: argparse.ArgumentParser | None = None
     for word in command.split():

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from fake_api import FakeApi
 
+import duly
+
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
@@ -13,3 +15,10 @@ async def api() -> AsyncIterator[FakeApi]:
     await fake.server.start_server()
     yield fake
     await fake.server.close()
+
+
+@pytest.fixture
+async def client(api: FakeApi) -> AsyncIterator[duly.Client]:
+    """A client with a token."""
+    async with duly.Client(api.url, token="secret") as made:
+        yield made

@@ -1,7 +1,6 @@
 """`duly.Client` against a small API that follows the contract."""
 
 import math
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -11,12 +10,6 @@ import pytest
 from fake_api import FakeApi
 
 import duly
-
-
-@pytest.fixture
-async def client(api: FakeApi) -> AsyncIterator[duly.Client]:
-    async with duly.Client(api.url, token="secret") as made:
-        yield made
 
 
 async def test_a_submission_sends_what_was_given_and_returns_the_task(

@@ -49,6 +49,11 @@ async def test_every_call_works(api: FakeApi, client: duly.SyncClient) -> None:
         assert client.update_queue("q", paused=True, rate=2.5).rate == 2.5
         assert client.queue("q").paused
         assert [one.queue for one in client.queues()] == ["q"]
+        assert client.bulk.preview("cancel", {"queue": "q"}).count == 12_345
+        job = client.bulk.begin("pause", {"queue": "q"}, rate=5)
+        assert client.bulk.job(job.id).done == 1
+        assert client.bulk.stop(job.id).status == "stopping"
+        assert [one.id for one in client.bulk.jobs(limit=2)] == [job.id]
         assert [one.verdict for one in client.ledger(task.id, limit=2)] == [None, "skipped"]
         assert next(client.verdicts(verdict="rejected", limit=1)).outcome == "failed"
         with pytest.raises(duly.NotFound):
