@@ -21,6 +21,7 @@ class _Rule(NamedTuple):
     every: timedelta
     end_at: datetime | None
     max_runs: int | None
+    jitter: timedelta
 
     def times(self, created_at: datetime) -> Iterator[datetime]:
         at = created_at + self.every
@@ -58,6 +59,7 @@ class Grids:
         self._rules[new["id"]].append(_Rule(
             after, timedelta(seconds=said["every"]),
             None if end_at is None else datetime.fromisoformat(end_at), said.get("max_runs"),
+            timedelta(seconds=said.get("jitter") or 0),
         ))  # fmt: skip
 
     def recorded(self, run: Row) -> str | None:
@@ -111,7 +113,12 @@ class Grids:
             if is_last and gap is not None and row["status"] == "completed" and not enough:
                 yield f"{task_id} ended before its occurrence of {gap}"
             cancelled = row["status"] == "cancelled" and rule.max_runs is None
-            if is_last and gap is not None and cancelled and gap <= row["finished_at"]:
+            if (
+                is_last
+                and gap is not None
+                and cancelled
+                and gap + rule.jitter <= row["finished_at"]
+            ):
                 yield f"{task_id} was cancelled after its occurrence of {gap}"
         if len(left) > self.extra_runs[task_id]:
             yield f"{task_id} had occurrences that are none: {sorted(map(str, left))}"
