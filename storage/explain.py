@@ -37,6 +37,7 @@ class Standing(NamedTuple):
     rate: float | None
     """Of its queue, tasks a second."""
     burst: int | None
+    max_in_flight: int | None
     concurrency_key: str | None
     concurrency_limit: int | None
 
@@ -52,11 +53,6 @@ async def standing(db: Database, task_id: UUID) -> Standing | None:
     """A task, finished or not; None if there is none by that id."""
     rows = await db.fetch("explain", task_id)
     return Standing(*rows[0]) if rows else None
-
-
-async def holders(db: Database, key: str, limit: int) -> list[UUID]:
-    """Of the running tasks that hold a concurrency key at most `limit`, the longest first."""
-    return [row["id"] for row in await db.fetch("holders", key, limit)]
 
 
 async def ahead(db: Database, queue: str, priority: int, due: datetime, now: datetime) -> Ahead:

@@ -19,7 +19,9 @@ tasks       handlers: get, list, patch, cancel, retry, runs
 audits      handler: who changed what
 nodes       handler: the live nodes
 explain     handler: why a task has not run: gathers the facts
+facts       what is known of such a task
 judging     from facts to reasons: pure
+underway    the same, of a task that was claimed
 reasons     the reasons
 moments     times in words
 cluster     handlers: the live workers, who owns the slots

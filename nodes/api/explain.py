@@ -12,10 +12,11 @@ from aiohttp import web
 from duly.actors.context import Context
 from duly.actors.ownership import Known, Owner, owners
 from duly.nodes.api import answers, queries
-from duly.nodes.api.judging import Facts, RateNow, Trouble, judge
+from duly.nodes.api.facts import Facts, RateNow, Trouble
+from duly.nodes.api.judging import judge
 from duly.nodes.api.problems import not_found
 from duly.nodes.api.reasons import AnyReason
-from duly.storage import explain
+from duly.storage import claims, explain
 from duly.storage.explain import Standing
 from duly.storage.queues import Control
 from duly.storage.redis import TROUBLE, is_of_one_queue
@@ -79,7 +80,9 @@ class ExplainHandlers:
         db, holders = context.api_db, list[UUID]()
         ahead = await explain.ahead(db, task.queue, task.priority, due, at)
         if task.concurrency_key is not None and task.concurrency_limit is not None:
-            holders = await explain.holders(db, task.concurrency_key, task.concurrency_limit)
+            holders = await claims.key_holders(db, task_id, task.concurrency_limit)
+        if task.max_in_flight is not None:
+            facts = facts._replace(in_flight=await claims.in_flight(db, task.queue))
         return facts._replace(ahead=ahead, holders=holders)
 
     async def _ask_redis(self, task_id: UUID, task: Standing) -> _Asked:

@@ -4,55 +4,17 @@ What holds a task now comes first. Of several that hold it, first what a person 
 then its time, then what keeps every task of its slot or queue, then what it waits for among others.
 """
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
-from uuid import UUID
 
 from duly.actors import line
-from duly.actors.ownership import Owner
 from duly.nodes.api import reasons
-from duly.nodes.api.moments import moment, span
+from duly.nodes.api.facts import Facts
+from duly.nodes.api.moments import count, moment
 from duly.nodes.api.reasons import AnyReason
-from duly.storage.explain import Ahead, Standing
-from duly.storage.permits import Rate
-from duly.storage.sight import QueueSight
+from duly.nodes.api.underway import at_worker, claimed, in_stream
+from duly.storage.explain import Ahead
 
 _NAMED = 10  # of the tasks that hold a key
-
-
-class Trouble(NamedTuple):
-    """Redis as the node asked sees it: what does not work, and since when."""
-
-    since: datetime
-    detail: str
-
-
-class RateNow(NamedTuple):
-    """A queue's rate, and how long until one more of its tasks may go."""
-
-    limit: Rate
-    wait_s: float
-
-
-class Facts(NamedTuple):
-    """What is known at the time `at`.
-
-    None: `redis`: it does what it should; `broken`: the queue's keys are right; `slot`: not known, or
-    not asked; `queue`: not known, or not asked; `rate`: it has none, or as before; `ahead`: not due.
-    `holders`: of its concurrency key, if it is due and has one; at most as many as may be.
-    """
-
-    at: datetime
-    task: Standing
-    window_floor: int
-    redis: Trouble | None = None
-    broken: str | None = None
-    slot: Owner | None = None
-    queue: QueueSight | None = None
-    rate: RateNow | None = None
-    ahead: Ahead | None = None
-    holders: Sequence[UUID] = ()
 
 
 def judge(facts: Facts) -> list[AnyReason]:
@@ -83,7 +45,7 @@ def _pending(facts: Facts) -> list[AnyReason]:
         found.append(_not_due(facts, due))
     found += [*_redis(facts), *_slot(facts), *_queue_paused(facts), *_no_worker(facts)]
     if is_due:
-        found += [*_key(facts), *_rate(facts), *_capacity(facts)]
+        found += [*_key(facts), *_in_flight(facts), *_rate(facts), *_capacity(facts)]
     return found or [_due_now(facts, due)]
 
 
@@ -93,13 +55,13 @@ def _running(facts: Facts) -> list[AnyReason]:
     assert task.claimed_at is not None
     if queue is None:
         known = task.worker is not None and task.started_at is not None  # its start was confirmed
-        found = [*_redis(facts), _at_worker(facts) if known else _claimed(facts)]
+        found = [*_redis(facts), at_worker(facts) if known else claimed(facts)]
     elif queue.worker is not None:
-        found = [_at_worker(facts)]
+        found = [at_worker(facts)]
     elif queue.in_stream:
-        found = [*_no_worker(facts), _in_stream(facts, queue)]
+        found = [*_no_worker(facts), in_stream(facts, queue)]
     else:
-        found = [*_redis(facts), *_slot(facts), _claimed(facts)]
+        found = [*_redis(facts), *_slot(facts), claimed(facts)]
     return [*found, *_paused(facts)]
 
 
@@ -192,12 +154,24 @@ def _key(facts: Facts) -> list[AnyReason]:
     named = list(running[:_NAMED])
     more = ", …" if len(running) > _NAMED else ""
     message = (
-        f"{_count(len(running), 'running task')} {'holds' if len(running) == 1 else 'hold'} its "
+        f"{count(len(running), 'running task')} {'holds' if len(running) == 1 else 'hold'} its "
         f"concurrency key {key}, and no more than {limit} may: {', '.join(map(str, named))}{more}."
     )
     return [
         reasons.WaitingForKey(
             message=message, key=key, limit=limit, running=len(running), holders=named
+        )
+    ]
+
+
+def _in_flight(facts: Facts) -> list[AnyReason]:
+    queue, most, running = facts.task.queue, facts.task.max_in_flight, facts.in_flight
+    if most is None or running is None or running < most:
+        return []
+    message = f"{count(running, 'task')} of queue {queue} run, and no more than {most} may."
+    return [
+        reasons.WaitingForInFlight(
+            message=message, queue=queue, max_in_flight=most, running=running
         )
     ]
 
@@ -228,7 +202,7 @@ def _capacity(facts: Facts) -> list[AnyReason]:
         return []
     workers = len(queue.alive)
     message = (
-        f"{queue.backlog} tasks of queue {facts.task.queue} wait for its {_count(workers, 'worker')} "
+        f"{queue.backlog} tasks of queue {facts.task.queue} wait for its {count(workers, 'worker')} "
         f"already, of at most {window}; {_ahead(ahead)} before it."
     )
     return [
@@ -253,63 +227,7 @@ def _due_now(facts: Facts, due: datetime) -> AnyReason:
     )
 
 
-# Under way
-
-
-def _in_stream(facts: Facts, queue: QueueSight) -> AnyReason:
-    task, workers = facts.task, len(queue.alive)
-    assert task.owner is not None
-    assert task.claimed_at is not None
-    message = (
-        f"Node {task.owner} fired it at {moment(task.claimed_at, facts.at)}; it waits in the stream "
-        f"of queue {task.queue}, where {_count(queue.backlog, 'task')} wait for "
-        f"{_count(workers, 'live worker')}."
-    )
-    return reasons.InStream(
-        message=message, node=task.owner, since=task.claimed_at, queue=task.queue,
-        backlog=queue.backlog, workers=workers,
-    )  # fmt: skip
-
-
-def _at_worker(facts: Facts) -> AnyReason:
-    task, queue = facts.task, facts.queue
-    worker = task.worker if queue is None else queue.worker
-    since = task.started_at
-    assert worker is not None
-    if since is None:
-        assert queue is not None
-        since = queue.fetched_at(facts.at)
-    known = [] if queue is None else [one for one in queue.workers if one.id == worker]
-    silent_s = round(known[0].silent_s, 3) if known else None
-    message = f"Worker {worker} has had it since {moment(since, facts.at)}"
-    if silent_s is not None:
-        message += f"; the worker was last heard of {span(silent_s)} ago"
-    if known and known[0].says is None:
-        message += " and counts as lost: the task is taken from it within seconds"
-    return reasons.Running(message=f"{message}.", worker=worker, since=since, silent_s=silent_s)
-
-
-def _claimed(facts: Facts) -> AnyReason:
-    task = facts.task
-    assert task.owner is not None
-    assert task.claimed_at is not None
-    when = moment(task.claimed_at, facts.at)
-    message = f"Node {task.owner} claimed it at {when}"
-    if facts.queue is None:
-        message += "; only Redis knows where it is now."
-    else:
-        message += (
-            " and it is in no stream now: it is about to be published, or its outcome to be recorded; "
-            "if neither, it is published again within seconds."
-        )
-    return reasons.Claimed(message=message, node=task.owner, since=task.claimed_at)
-
-
 def _ahead(ahead: Ahead) -> str:
     at_least = "" if ahead.whole else "at least "
     verb = "goes" if ahead.tasks == 1 and ahead.whole else "go"
-    return f"{at_least}{_count(ahead.tasks, 'task')} {verb}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
+    return f"{at_least}{count(ahead.tasks, 'task')} {verb}"

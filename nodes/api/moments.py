@@ -23,3 +23,8 @@ def span(seconds: float) -> str:
             more = f" {rest // less:.0f} {less_name}" if rest >= less else ""
             return f"{whole:.0f} {name}{more}"
     return f"{seconds:.0f} s"
+
+
+def count(number: int, what: str) -> str:
+    """So many of something, such as `no tasks`, `1 task`."""
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"

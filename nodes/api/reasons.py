@@ -102,6 +102,14 @@ class WaitingForKey(Reason, tag="waiting_for_key"):
     holders: list[UUID]
 
 
+class WaitingForInFlight(Reason, tag="waiting_for_in_flight"):
+    """As many tasks of its queue run as `max_in_flight` allows."""
+
+    queue: str
+    max_in_flight: int
+    running: int
+
+
 class WaitingForRate(Reason, tag="waiting_for_rate"):
     """Its queue is held to `rate` tasks a second; `ahead` as above, of the same queue."""
 
@@ -148,5 +156,5 @@ class Claimed(Reason, tag="claimed"):
 
 AnyReason = (
     Finished | Paused | NotDue | BackOff | RedisUnreachable | QueueUnusable | SlotUnowned | QueuePaused
-    | NoWorker | WaitingForKey | WaitingForRate | WaitingForCapacity | DueNow | InStream | Running | Claimed
+    | NoWorker | WaitingForKey | WaitingForInFlight | WaitingForRate | WaitingForCapacity | DueNow | InStream | Running | Claimed
 )  # fmt: skip

@@ -152,6 +152,24 @@ async def test_its_concurrency_key_is_held(node: RunningNode, redis_url: str) ->
         await explained(node, task.id, "in_stream")
 
 
+async def test_enough_of_its_queue_runs(node: RunningNode, redis_url: str) -> None:
+    async with HandWorker(redis_url) as worker:
+        await worker.live_and_join()
+        now = from_us(node.context.clock.now_us())
+        wanted = ControlChange(set_max_in_flight=True, max_in_flight=1)
+        note = Note("anna", "admin", "queue")
+        await queues.control(node.context.db, "default", wanted, now, note)
+        await wait_for(
+            lambda: node.context.controls.of("default").max_in_flight, 30, "the node knows of it"
+        )
+        await node.running_task()
+        task = await node.client.submit("t")
+        (reason,) = await explained(node, task.id, "waiting_for_in_flight")
+        assert (reason["queue"], reason["max_in_flight"], reason["running"]) == ("default", 1, 1)
+        await worker.report(await worker.take())
+        await explained(node, task.id, "in_stream")
+
+
 async def test_a_slot_without_an_owner(node: RunningNode, redis_url: str) -> None:
     slot = 7
     async with HandWorker(redis_url) as worker:

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from duly.actors.ownership import Owner
-from duly.nodes.api.judging import Facts, RateNow, Trouble, judge
+from duly.nodes.api.facts import Facts, RateNow, Trouble
+from duly.nodes.api.judging import judge
 from duly.nodes.api.reasons import WaitingForKey
 from duly.storage.explain import Ahead, Standing
 from duly.storage.permits import Rate
@@ -34,7 +35,7 @@ def pending(**changes: Any) -> Standing:
         slot=7, owner=None, version=0, retry_count=0, max_retries=3, begun=False, priority=5,
         claimed_at=None, started_at=None, worker=None, finished_at=None, slot_owner="node-a",
         free_since=None, queue_paused=None, queue_paused_by=None, queue_paused_at=None,
-        rate=None, burst=None, concurrency_key=None, concurrency_limit=None,
+        rate=None, burst=None, max_in_flight=None, concurrency_key=None, concurrency_limit=None,
     )  # fmt: skip
     return plain._replace(**changes)
 
@@ -84,6 +85,16 @@ CASES: list[tuple[Facts, list[str]]] = [
     (facts(pending(), queue=FULL._replace(backlog=99), ahead=Ahead(1, True)), ["waiting_for_capacity"]),
     (facts(pending(), queue=FULL._replace(backlog=75), ahead=Ahead(9000, True)), ["due_now"]),
     (facts(pending(), queue=FULL._replace(workers=[])), ["no_worker", "waiting_for_capacity"]),
+    (facts(pending(max_in_flight=5), in_flight=4), ["due_now"]),
+    (facts(pending(max_in_flight=5), in_flight=5), ["waiting_for_in_flight"]),
+    (facts(pending(max_in_flight=5, next_run_at=LATER)), ["not_due"]),
+    (
+        facts(
+            pending(**KEYED, max_in_flight=5), holders=HOLDERS[:2], in_flight=5,
+            rate=RateNow(PACE, 0.5), queue=FULL,
+        ),
+        ["waiting_for_key", "waiting_for_in_flight", "waiting_for_rate", "waiting_for_capacity"],
+    ),
     (facts(pending(**KEYED)), ["due_now"]),
     (facts(pending(**KEYED), holders=HOLDERS[:1]), ["due_now"]),
     (facts(pending(**KEYED), holders=HOLDERS[:2]), ["waiting_for_key"]),
@@ -187,6 +198,10 @@ SAYINGS: list[tuple[Facts, str]] = [
             "2 running tasks hold its concurrency key k, and no more than 2 may: "
             "00000000-0000-0000-0000-000000000001, 00000000-0000-0000-0000-000000000002."
         ),
+    ),
+    (
+        facts(pending(max_in_flight=5), in_flight=6),
+        "6 tasks of queue q run, and no more than 5 may.",
     ),
     (
         facts(pending(), rate=RateNow(PACE, 300.0), ahead=Ahead(2, True)),
