@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 from aiohttp import web
 
+from duly.actors import node_info
 from duly.actors.context import Context
 from duly.actors.ownership import Known, Owner, owners
 from duly.nodes.api import answers, queries
@@ -83,7 +84,7 @@ class ExplainHandlers:
             holders = await claims.key_holders(db, task_id, task.concurrency_limit)
         if task.max_in_flight is not None:
             facts = facts._replace(in_flight=await claims.in_flight(db, task.queue))
-        return facts._replace(ahead=ahead, holders=holders)
+        return facts._replace(ahead=ahead, holders=holders, failing=self._failing(asked.slot))
 
     async def _ask_redis(self, task_id: UUID, task: Standing) -> _Asked:
         context = self._context
@@ -106,6 +107,12 @@ class ExplainHandlers:
         # It answers, but perhaps takes no writes.
         failing = context.vitals.redis.now.get(_PUBLISHING)
         return asked._replace(redis=failing and self._trouble(failing.detail, (_PUBLISHING,)))
+
+    def _failing(self, owner: Owner | None) -> list[str]:
+        """With what the owner of a slot has trouble, as it said at its last beat."""
+        words = self._context.members.words.get(owner.id) if owner and owner.id else None
+        said = node_info.read(words) if words else None
+        return [name for name in ("redis", "postgres") if getattr(said, name, None) is False]
 
     async def _rate(self, task: Standing) -> RateNow | None:
         limit = Control(task.queue, rate=task.rate, burst=task.burst).pace

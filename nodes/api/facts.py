@@ -31,6 +31,7 @@ class Facts(NamedTuple):
     None: `redis`: it does what it should; `broken`: the queue's keys are right; `slot`: not known, or
     not asked; `queue`: not known, or not asked; `rate`: it has none, or as before; `ahead`: not due.
     `holders`: of its concurrency key, if it is due and has one; at most as many as may be.
+    `failing`: with what the slot's owner has trouble, as it said at its last beat.
     `in_flight`: tasks of its queue that run, if it is due and the queue has such a limit.
     """
 
@@ -45,3 +46,4 @@ class Facts(NamedTuple):
     ahead: Ahead | None = None
     holders: Sequence[UUID] = ()
     in_flight: int | None = None
+    failing: Sequence[str] = ()

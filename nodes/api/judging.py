@@ -222,8 +222,16 @@ def _due_now(facts: Facts, due: datetime) -> AnyReason:
         f"Nothing holds it: it came due at {moment(due, facts.at)}, and node {owner.id} is about to "
         f"fire it; {_ahead(ahead)} before it."
     )
+    failing = list(facts.failing)
+    if failing:
+        message += f" The node says that its work with {' and '.join(failing)} fails."
     return reasons.DueNow(
-        message=message, due=due, owner=owner.id, ahead=ahead.tasks, ahead_exact=ahead.whole
+        message=message,
+        due=due,
+        owner=owner.id,
+        failing=failing,
+        ahead=ahead.tasks,
+        ahead_exact=ahead.whole,
     )
 
 

@@ -121,10 +121,14 @@ class WaitingForRate(Reason, tag="waiting_for_rate"):
 
 
 class DueNow(Reason, tag="due_now"):
-    """Nothing holds it: its owner is about to fire it. `ahead` as above."""
+    """Nothing holds it: its owner is about to fire it. `ahead` as above.
+
+    `failing`: with which of `redis` and `postgres` the owner has said that it has trouble.
+    """
 
     due: datetime
     owner: str
+    failing: list[str]
     ahead: int
     ahead_exact: bool
 

@@ -298,6 +298,15 @@ async def test_nothing_holds_it(node: RunningNode, fresh_database: str, redis_ur
         task = await node.client.submit("t", id=id_in(slot))
         (reason,) = await explained(node, task.id, "due_now")
         assert (reason["owner"], reason["ahead"]) == (node.context.node_id, 0)
+        assert reason["failing"] == []
+        node.context.vitals.redis.note("something", "refused")
+
+        async def told() -> bool:
+            (reason,) = await explained(node, task.id, "due_now")
+            return bool(reason["failing"] == ["redis"])
+
+        await wait_for(told, 60, "the node has told the others")
+        node.context.vitals.redis.clear("something")
         assert parse_time(reason["due"]) == task.next_run_at
         await session.close()
         await explained(node, task.id, "in_stream")

@@ -256,3 +256,16 @@ async def test_c21_two_servers_restart_empty_while_a_lease_is_held(
 
         await wait_for(granted, 60, "b has it")
         assert time.monotonic() - sent > held.valid_s
+
+
+async def test_who_holds_a_lease_is_what_a_majority_says(three: list[PrivateValkey]) -> None:
+    urls = [server.url for server in three]
+    async with holder(*urls) as a, holder(urls[0], name="b") as b:
+        assert await a.holders(SLOTS) == {}
+        await b.take([1], early=[1])  # on one of three servers
+        await a.take([2, 3], early=[2, 3])
+        assert await a.holders(SLOTS) == {2: "a", 3: "a"}
+        three[0].stop()
+        assert await a.holders(SLOTS) == {2: "a", 3: "a"}
+        three[1].stop()
+        assert await a.holders(SLOTS) is None

@@ -225,6 +225,14 @@ SAYINGS: list[tuple[Facts, str]] = [
         ),
     ),
     (
+        facts(pending(), failing=["redis", "postgres"], ahead=Ahead(1, True)),
+        (
+            "Nothing holds it: it came due at 2026-11-30 02:55:00 UTC (5 min ago), and node node-a is "
+            "about to fire it; 1 task goes before it. The node says that its work with redis and "
+            "postgres fails."
+        ),
+    ),
+    (
         facts(running(), queue=WAITS),
         (
             "Node node-a fired it at 2026-11-30 02:55:00 UTC (5 min ago); it waits in the stream of queue "
