@@ -44,6 +44,7 @@ _SWEEP_BACK_S = 5.0  # of a long backlog, what every sweep looks at
 _SWEEP_PAGES = 10
 _PAGE = 2000
 _BITE = 500
+_FAIR_KEYS = 500  # that one refill brings; more are brought by turns
 _ANSWER_S = 0.5
 _FULL_S = 0.5  # between looks whether the wheel has room again
 _BEGINNING = Cursor(datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
@@ -67,6 +68,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
         self._hungry: set[str] = set()
         self._saturated_keys: frozenset[tuple[str, str]] = frozenset()
         self._hungry_keys: set[tuple[str, str]] = set()
+        self._fair_after: dict[str, str] = {}  # queue -> where its fairness keys go on
         self._patience = Patience("reading due tasks", log, context.vitals.postgres)
         self._next_sweep = 0.0
         self._next_pass = 0.0
@@ -138,9 +140,24 @@ class Prefetcher(Actor[PrefetcherMessage]):
         without = [key for its_queue, key in self._saturated_keys if its_queue == queue]
         db, owned, now_us = self._context.db, list(self._cursors), self._certainly_due_us()
         with self._context.meters.reading("refill"):
+            fair = await self._first_of_each(queue, now_us, without)
             rows = await slots.due_best(db, owned, queue, from_us(now_us), FULL, without)
+        await self._send(fair, now_us)
         await self._send(rows, now_us, Refilled(queue, complete=len(rows) < FULL))
         self._hungry.discard(queue)
+
+    async def _first_of_each(self, queue: str, now_us: int, without: list[str]) -> list[DueRow]:
+        """The best of each fairness key, and without one: the best of all may be those of one key."""
+        db, owned = self._context.db, list(self._cursors)
+        keys = await slots.fair_keys(db, queue, self._fair_after.pop(queue, ""), _FAIR_KEYS)
+        if not keys:
+            return []
+        if len(keys) == _FAIR_KEYS:
+            self._fair_after[queue] = keys[-1]  # those after it come with the next refill
+        each = FULL // (len(keys) + 1)
+        now = from_us(now_us)
+        rows = await slots.due_fair(db, owned, queue, keys, now, each, without)
+        return rows + await slots.due_best(db, owned, queue, now, each, without, unfair=True)
 
     async def _refill_key(self, queue: str, key: str) -> None:
         db, owned, now_us = self._context.db, list(self._cursors), self._certainly_due_us()
@@ -153,14 +170,17 @@ class Prefetcher(Actor[PrefetcherMessage]):
         """What is due by this instant is due on the cluster's clock."""
         return self._context.clock.now_us() - self._context.clock.ahead_us
 
-    async def _send(self, found: list[DueRow], now_us: int, refilled: Refilled) -> None:
+    async def _send(
+        self, found: list[DueRow], now_us: int, refilled: Refilled | None = None
+    ) -> None:
         self._patience.worked()
         rows = slots.ticked(found, now_us)
         box = self._context.boxes.dispatcher
         for at in range(0, len(rows), _BITE):
             await box.send(Due(rows[at : at + _BITE]))
             await anyio.lowlevel.checkpoint()
-        await box.send(refilled)
+        if refilled is not None:
+            await box.send(refilled)
 
     async def _sweep(self) -> None:
         """All that is due, one page of each slot. Where there is more, the rest of it next time.

@@ -30,6 +30,7 @@ class ReadyQueue:
         self._lots: dict[str, KeyLot] = {}
         self._in_lots = 0
         self._turned_away = False  # since `asked`
+        self._is_best_known = True
         self.saturated = False
         """Rows were turned away: the store holds due ones that this queue does not know."""
         self.saturated_keys: set[str] = set()
@@ -45,8 +46,8 @@ class ReadyQueue:
 
     @property
     def hungry(self) -> bool:
-        """It can take in what was turned away."""
-        return self.saturated and len(self) <= LOW
+        """It can take in what was turned away, or does not know yet whether that was the best there is."""
+        return self.saturated and (len(self) <= LOW or not self._is_best_known)
 
     @property
     def hungry_keys(self) -> list[str]:
@@ -129,6 +130,7 @@ class ReadyQueue:
     def asked(self) -> None:
         """The store's rows of this queue are about to be read, the best first."""
         self._turned_away = False
+        self._is_best_known = True
 
     def refilled(self, complete: bool) -> None:
         """They have been read and added; `complete`: all of them."""
@@ -153,6 +155,8 @@ class ReadyQueue:
     def _stand(self, place: Place) -> None:
         """Stand in line, unless it is full of better rows."""
         if len(self._line) >= FULL:
+            if not self.saturated:
+                self._is_best_known = False
             self.saturated = self._turned_away = True
             if self._line.is_below_all(place):
                 self._gone(place)

@@ -167,13 +167,35 @@ async def due_best(
     now: datetime,
     limit: int,
     without_keys: Sequence[str] = (),
+    *,
+    unfair: bool = False,
 ) -> list[DueRow]:
     """Tasks of one queue that are due by `now`, at most `limit`, by priority and due time.
 
-    None of the concurrency keys `without_keys`.
+    None of the concurrency keys `without_keys`; with `unfair` only those without a fairness key.
     """
-    rows = await db.fetch("due_best", list(slots), queue, now, limit, list(without_keys))
+    args = (list(slots), queue, now, limit, list(without_keys), unfair)
+    rows = await db.fetch("due_best", *args)
     return [DueRow(*row) for row in rows]
+
+
+async def fair_keys(db: Database, queue: str, after: str, limit: int) -> list[str]:
+    """Fairness keys of which tasks wait in a queue, in their own order, after one of them."""
+    return [row["fairness_key"] for row in await db.fetch("fair_keys", queue, after, limit)]
+
+
+async def due_fair(
+    db: Database,
+    slots: Sequence[int],
+    queue: str,
+    keys: Sequence[str],
+    now: datetime,
+    per_key: int,
+    without_keys: Sequence[str] = (),
+) -> list[DueRow]:
+    """As `due_best`, the best of each of these fairness keys."""
+    args = (list(slots), queue, list(keys), now, per_key, list(without_keys))
+    return [DueRow(*row) for row in await db.fetch("due_fair", *args)]
 
 
 async def due_of_key(

@@ -60,12 +60,44 @@ cross join lateral (
 ) t;
 
 -- name: due_best
--- What is due by $3 of one queue, in the order in which it should run, without the concurrency keys $5.
+-- What is due by $3 of one queue, in the order in which it should run, without the concurrency keys $5;
+-- with $6 only what has no fairness key.
 select id, slot, next_run_at, version, priority, queue, concurrency_key, fairness_key from tasks
 where slot = any($1::smallint[]) and status = 'pending' and not paused
   and queue = $2 and next_run_at <= $3
   and (concurrency_key is null or concurrency_key <> all($5::text[]))
+  and (not $6::boolean or fairness_key is null)
 order by priority desc, next_run_at limit $4;
+
+-- name: fair_keys
+-- The fairness keys of one queue's waiting tasks after $2, at most $3: one step in the index for each.
+with recursive found as (
+    (select fairness_key, 1 as number from tasks
+     where status = 'pending' and not paused and queue = $1 and fairness_key > $2
+     order by fairness_key limit 1)
+    union all
+    select (select t.fairness_key from tasks t
+            where t.status = 'pending' and not t.paused and t.queue = $1
+              and t.fairness_key > f.fairness_key
+            order by t.fairness_key limit 1), f.number + 1
+    from found f where f.fairness_key is not null and f.number < $3
+)
+select fairness_key from found where fairness_key is not null;
+
+-- name: due_fair
+-- What is due by $4 of one queue, the best $5 of each of the fairness keys $3, without the concurrency keys $6.
+select d.* from unnest($3::text[]) as k (key)
+cross join lateral (
+    select e.* from generate_series(0, 9) as p (priority)
+    cross join lateral (
+        select id, slot, next_run_at, version, t.priority, queue, concurrency_key, fairness_key
+        from tasks t
+        where status = 'pending' and not paused and queue = $2 and fairness_key = k.key
+          and t.priority = p.priority and next_run_at <= $4 and slot = any($1::smallint[])
+          and (concurrency_key is null or concurrency_key <> all($6::text[]))
+        order by next_run_at limit $5
+    ) e order by e.priority desc, e.next_run_at limit $5
+) d;
 
 -- name: due_of_key
 -- What is due by $4 of one concurrency key in one queue, in the order in which it should run.

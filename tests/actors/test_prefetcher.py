@@ -293,3 +293,20 @@ async def test_a_stop_does_not_wait_for_a_wheel_that_does_not_answer() -> None:
         await wait_for(lambda: box.depth > 1, 5, "a page was passed on")
         began = seconds()
     assert seconds() - began < 1
+
+
+async def test_of_more_than_fits_each_fairness_key_is_brought() -> None:
+    """Thousands of one, and ten of another that were due after all of these."""
+    firing = Firing(Options(window_floor=100))
+    crowd = [due_row(-200_000 + number, fair="crowd") for number in range(FULL + 15_000)]
+    few = [due_row(-1, fair="few") for _ in range(10)]
+    alone = [due_row(-1) for _ in range(3)]
+    firing.database.put(*crowd, *few, *alone)
+    ids = {row.id for row in (*few, *alone)}
+    async with firing.running():
+        await published(firing, 100)
+        await anyio.sleep(5)
+        while not ids <= set(firing.streams.ids):
+            firing.streams.consume("q", 20)
+            await anyio.sleep(0.05)
+        assert len(firing.streams.published) < 300

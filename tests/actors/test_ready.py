@@ -113,6 +113,9 @@ def test_a_full_queue_costs_little_whatever_comes() -> None:
 
 def test_hungry_when_little_is_left_until_all_was_read() -> None:
     queue = filled(FULL + 1)
+    assert queue.hungry, "what came first need not be the best that there is"
+    queue.asked()
+    queue.refilled(complete=False)
     assert not queue.hungry
     queue.take(FULL - LOW)
     assert queue.hungry

@@ -5,13 +5,14 @@ import itertools
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import anyio
 from hand_worker import HandWorker, Taken
 from node_rig import RunningNode, running_node
+from store_rig import opened, query
 from waiting import wait_for
 
 from duly.storage import queues
@@ -199,3 +200,42 @@ async def test_a_lone_tenant_is_not_behind_the_crowd(fresh_database: str, redis_
                 order.append(taken.id)
                 await hand.report(taken)
         assert len(order) <= 5 + 4 * 3, "what was in the stream, and then one of each in turn"
+
+
+async def test_a_node_that_starts_with_a_backlog_serves_every_tenant_first(
+    fresh_database: str, redis_url: str
+) -> None:
+    """More of one tenant than a node keeps in memory, due before the few of the other."""
+    async with opened(fresh_database) as db:
+        await query(
+            db,
+            """insert into tasks (id, type, queue, payload, next_run_at, occurrence, created_at,
+                                  updated_at, fairness_key)
+               select gen_random_uuid(), 't', 'default', 'null', $1, $1, $1, $1,
+                      case when n <= 25000 then 'crowd' when n <= 25010 then 'few' end
+               from generate_series(1, 25013) n""",
+            datetime.now(UTC) - timedelta(hours=1),
+        )
+        rows = await query(
+            db,
+            "update tasks set next_run_at = next_run_at + interval '50 minutes' "
+            "where fairness_key is distinct from 'crowd' returning id",
+        )
+    others = {str(row["id"]) for row in rows}
+    async with (
+        running_node(fresh_database, redis_url, window_floor=20) as node,
+        HandWorker(redis_url) as hand,
+    ):
+        await hand.live_and_join()
+        vitals = node.context.vitals
+        await wait_for(lambda: vitals.ready_entries > 8_000, 60, "it holds what it can")
+        order: list[str] = []
+
+        async def all_begun() -> bool:
+            for taken in await hand.read(20):
+                order.append(taken.id)
+                await hand.report(taken)
+            return others <= set(order)
+
+        await wait_for(all_begun, 120, "everyone of the others has begun")
+    assert len(order) < 1_000

@@ -213,16 +213,38 @@ class FakeDatabase:
         return self._read(found)
 
     def _due_best(
-        self, slots: list[int], queue: str, now: datetime, limit: int, without_keys: list[str]
-    ) -> list[Record]:
+        self, slots: list[int], queue: str, now: datetime, limit: int, without_keys: list[str],
+        unfair: bool,
+    ) -> list[Record]:  # fmt: skip
         found = [
             row
             for row in self._pending()
             if row.slot in slots and row.queue == queue and row.next_run_at <= now
             and row.concurrency_key not in without_keys
+            and not (unfair and row.fairness_key is not None)
         ]  # fmt: skip
         found.sort(key=lambda row: (-row.priority, row.next_run_at))
         return self._read(found[:limit])
+
+    def _fair_keys(self, queue: str, after: str, limit: int) -> list[Record]:
+        keys = {row.fairness_key for row in self._pending() if row.queue == queue}
+        found = sorted(key for key in keys if key is not None and key > after)
+        return [Record({"fairness_key": key}) for key in found[:limit]]
+
+    def _due_fair(
+        self, slots: list[int], queue: str, keys: list[str], now: datetime, limit: int,
+        without_keys: list[str],
+    ) -> list[Record]:  # fmt: skip
+        found: list[DueRow] = []
+        for key in keys:
+            some = [
+                row
+                for row in self._pending()
+                if row.slot in slots and row.queue == queue and row.next_run_at <= now
+                and row.fairness_key == key and row.concurrency_key not in without_keys
+            ]  # fmt: skip
+            found += sorted(some, key=lambda row: (-row.priority, row.next_run_at))[:limit]
+        return self._read(found)
 
     def _due_of_key(
         self, slots: list[int], queue: str, key: str, now: datetime, limit: int

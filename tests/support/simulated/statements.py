@@ -372,16 +372,41 @@ def due(
 
 @statement
 def due_best(
-    store: Store, slots: list[int], queue: str, now: datetime, limit: int, without_keys: list[str]
-) -> list[Row]:
+    store: Store, slots: list[int], queue: str, now: datetime, limit: int,
+    without_keys: list[str], unfair: bool = False,
+) -> list[Row]:  # fmt: skip
     found = [
         pick(row, _DUE)
         for row in store.tasks.values()
         if row["status"] == "pending" and not row["paused"] and row["slot"] in slots
         and row["queue"] == queue and row["next_run_at"] <= now
         and row["concurrency_key"] not in without_keys
+        and not (unfair and row["fairness_key"] is not None)
     ]  # fmt: skip
     return sorted(found, key=lambda row: (-row["priority"], row["next_run_at"]))[:limit]
+
+
+@statement
+def fair_keys(store: Store, queue: str, after: str, limit: int) -> list[Row]:
+    rows = store.tasks.values()
+    keys = {
+        row["fairness_key"] for row in rows
+        if row["status"] == "pending" and not row["paused"] and row["queue"] == queue
+    }  # fmt: skip
+    found = sorted(key for key in keys if key is not None and key > after)
+    return [{"fairness_key": key} for key in found[:limit]]
+
+
+@statement
+def due_fair(
+    store: Store, slots: list[int], queue: str, keys: list[str], now: datetime, limit: int,
+    without_keys: list[str],
+) -> list[Row]:  # fmt: skip
+    rows = due_best(store, slots, queue, now, len(store.tasks), without_keys)
+    return [
+        row for key in keys
+        for row in [one for one in rows if one["fairness_key"] == key][:limit]
+    ]  # fmt: skip
 
 
 @statement
