@@ -6,7 +6,7 @@ from uuid import UUID
 
 from duly.storage.database import Database
 
-_PER_SLOT = 200  # due tasks looked at: about 50,000 index entries at most
+_PER_SLOT = 100  # due tasks looked at: about 25,000 index entries at most
 
 
 class Standing(NamedTuple):

@@ -52,6 +52,7 @@ def test_the_second_terminal(up: Child) -> None:
     assert typed.count("duly ") >= 8
     said = run(["bash", "-euo", "pipefail", "-c", typed], up)
     assert "one task: True\ncompleted greeted Grace\n" in said
+    assert re.search(r"^not_due: It is not due before .* UTC \(in .*\)\.$", said, re.MULTILINE)
     assert re.search(r"status +cancelled", said)
     twice = re.findall(r"^[0-9a-f]{8}-[0-9a-f-]{27}$", said, re.MULTILINE)
     assert len(twice) == 2
