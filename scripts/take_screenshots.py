@@ -28,6 +28,11 @@ VIEWS = {
     "waiting": "/admin/tasks/{waiting}",
     "schedules": "/admin/schedules",
     "load": "/admin/load",
+    "failed": "/admin/failed",
+    "queues": "/admin/queues",
+    "ledger": "/admin/ledger",
+    "bulk": "/admin/bulk",
+    "job": "/admin/bulk/{job}",
     "nodes": "/admin/nodes",
     "workers": "/admin/workers",
     "alerts": "/admin/alerts",
@@ -118,13 +123,21 @@ async def fill(node: RunningNode) -> dict[str, str]:
         return (await client.get(failed.id)).status == "failed"
 
     await wait_for(done, 60, "the sample has run")
+    for queue, limits in (
+        ("mails", {"rate": 50, "burst": 10}),
+        ("reports", {"max_in_flight": 8}),
+        ("imports", {"paused": True}),
+    ):
+        assert (await node.call("PUT", f"/v1/queues/{queue}", limits)).status == 200
+    bulk = {"action": "pause", "filter": {"status": "pending", "queue": "mails"}, "rate": 5}
+    ids["job"] = (await node.call("POST", "/v1/bulk", bulk)).body["id"]
     return ids
 
 
 def invent_an_hour(meters: Meters, now_us: int) -> None:
     """Figures of the hour before the sample began, so that the charts have something to show."""
     chance = random.Random(5)
-    for back in range(2, 60):
+    for back in range(1, 60):
         figures = meters.minutes.setdefault(now_us // MINUTE_US - back, Figures())
         busy = 1.0 + 0.5 * math.sin(back / 9) + (1.5 if back in (20, 21) else 0)
         started = round(busy * chance.uniform(2_700, 3_000))

@@ -1,60 +1,83 @@
-// The story of a task: each ended attempt with a bar that shows when it ran, the newest first.
+// The story of a task: what became of each due time, each attempt with a bar that shows when it ran, and the
+// reports that were refused. The newest first.
 import { h } from "../dom.js";
 import { KINDS, badge, duration, errorLine, nowMs, time } from "../format.js";
 import { rawAt, view as jsonView } from "../json.js";
-import { table } from "../table.js";
+import { pager, table } from "../table.js";
 
-/** `runs`: the answer of /runs, decoded and as it came. */
-export function attempts(task, runs) {
-  const items = runs.value.items.map((run, at) => ({ ...run, at, key: `${run.token}` }));
-  const running = task.status === "running" && task.started_at
-    ? [{ occurrence: null, attempt: task.retry_count + 1, outcome: "running", worker: task.worker, started_at: task.started_at, finished_at: null, error: null, token: task.version }]
-    : [];
-  const all = [...running, ...items];
-  const span = spanOf(all);
-  const columns = [
-    { name: "Occurrence", cell: (run) => run.occurrence && time(run.occurrence) },
-    { name: "Attempt", num: true, cell: (run) => run.attempt },
-    { name: "Outcome", cell: (run) => badge(run.outcome) },
-    { name: "Started", cell: (run) => run.started_at && time(run.started_at) },
-    { name: "Late", num: true, cell: (run) => run.started_at && run.occurrence && run.attempt === 1 ? duration(seconds(run.occurrence, run.started_at)) : null },
-    { name: "Took", num: true, cell: (run) => run.started_at && run.finished_at ? duration(seconds(run.started_at, run.finished_at)) : null },
-    { name: "When", cell: (run) => bar(run, span) },
-    { name: "Worker", tight: true, cell: (run) => run.worker && h("span", { class: "mono" }, run.worker) },
-    { name: "Token", num: true, cell: (run) => run.token },
-    { name: "Said", cell: (run) => said(run, runs.text) },
-  ];
+const COLUMNS = [
+  { name: "Due", cell: (row) => row.occurrence && [time(row.occurrence), row.through && [" to ", time(row.through)]] },
+  { name: "Verdict", cell: (row) => row.verdict !== undefined && (row.verdict === null ? badge("open", "still") : [badge(row.verdict), row.reason && h("span", { class: "dim" }, ` ${row.reason}`)]) },
+  { name: "Attempt", num: true, cell: (row) => row.attempt },
+  { name: "Outcome", cell: (row) => row.outcome && (row.refused ? badge("refused", "warn") : badge(row.outcome)) },
+  { name: "Started", cell: (row) => row.started_at && time(row.started_at) },
+  { name: "Late", num: true, cell: (row) => row.late },
+  { name: "Took", num: true, cell: (row) => row.started_at && row.finished_at && duration(seconds(row.started_at, row.finished_at)) },
+  { name: "When", cell: (row) => bar(row) },
+  { name: "Worker", tight: true, cell: (row) => row.worker && h("span", { class: "mono" }, row.worker) },
+  { name: "Token", num: true, cell: (row) => row.token },
+  { name: "Said", cell: (row) => row.said?.() },
+];
+
+/** `ledger`: the answer of the task's ledger, decoded and as it came. */
+export function attempts(context, task, ledger) {
+  const rows = ledger.value.items.flatMap((item, at) => rowsOf(task, item, at, ledger.text));
+  const span = spanOf(rows);
+  for (const row of rows) row.span = span;
   return h("section", { "aria-labelledby": "attempts" },
-    h("h2", { id: "attempts" }, "Attempts"),
-    table("Attempts, the newest first", columns, all, { empty: "None has ended yet." }),
-    runs.value.next_cursor && h("p", { class: "dim" }, "Older ones are not shown."));
+    h("h2", { id: "attempts" }, "Attempts and verdicts"),
+    table("What became of each due time, the newest first", COLUMNS, rows, { empty: "None has come due yet." }),
+    (ledger.value.next_cursor || context.query.has("cursor")) && pager(context, ledger.value, `${ledger.value.items.length} due times shown, newest first`));
+}
+
+function rowsOf(task, item, at, text) {
+  const running = item.verdict === null && task.status === "running" && task.started_at
+    ? [{ attempt: task.retry_count + 1, outcome: "running", worker: task.worker, started_at: task.started_at, token: task.version }]
+    : [];
+  const ended = item.attempts.map((run, number) => ({
+    ...run, occurrence: null, said: () => said(run, (name) => rawAt(text, "items", at, "attempts", number, name)),
+    late: run.started_at && run.attempt === 1 ? duration(seconds(item.occurrence, run.started_at)) : null,
+  }));
+  const refused = item.rejected.map((report) => ({
+    outcome: report.outcome, refused: true, worker: report.worker, token: report.token, said: () => refusal(report),
+  }));
+  const rows = [...running, ...ended, ...refused];
+  // The due time and its verdict stand in its first row.
+  const first = { occurrence: item.occurrence, through: item.through, verdict: item.verdict, reason: item.reason };
+  return rows.length ? rows.map((row, number) => (number ? row : { ...row, ...first })) : [first];
 }
 
 const seconds = (from, to) => (Date.parse(to) - Date.parse(from)) / 1000;
 
-function spanOf(all) {
-  const starts = all.map((run) => Date.parse(run.started_at ?? run.finished_at ?? run.occurrence));
-  const ends = all.map((run) => Date.parse(run.finished_at ?? "") || nowMs());
+function spanOf(rows) {
+  const ran = rows.filter((row) => row.started_at);
+  const starts = ran.map((row) => Date.parse(row.started_at));
+  const ends = ran.map((row) => Date.parse(row.finished_at ?? "") || nowMs());
   return [Math.min(...starts), Math.max(...ends)];
 }
 
-function bar(run, [from, to]) {
-  if (!run.started_at) return null;
+function bar(row) {
+  if (!row.started_at) return null;
+  const [from, to] = row.span;
   const whole = Math.max(1, to - from);
-  const begin = (Date.parse(run.started_at) - from) / whole;
-  const end = ((Date.parse(run.finished_at ?? "") || nowMs()) - from) / whole;
-  const mark = h("i", { class: KINDS[run.outcome] });
+  const begin = (Date.parse(row.started_at) - from) / whole;
+  const end = ((Date.parse(row.finished_at ?? "") || nowMs()) - from) / whole;
+  const mark = h("i", { class: KINDS[row.outcome] });
   mark.style.left = `${Math.min(98, begin * 100)}%`;
   mark.style.width = `${Math.max(0, end - begin) * 100}%`;
   return h("div", { class: "bar", "aria-hidden": "true" }, mark);
 }
 
-function said(run, text) {
+function said(run, raw) {
   if (run.error !== null) {
-    return h("details", null, h("summary", { class: "bad-text" }, errorLine(run.error).slice(0, 120) || "error"),
-      jsonView(rawAt(text, "items", run.at, "error")));
+    return h("details", null, h("summary", { class: "bad-text" }, errorLine(run.error).slice(0, 120) || "error"), jsonView(raw("error")));
   }
   if ((run.hidden ?? []).includes("result")) return h("span", { class: "hidden-value" }, "hidden");
   if (run.result === null || run.result === undefined) return null;
-  return h("details", null, h("summary", null, "result"), jsonView(rawAt(text, "items", run.at, "result")));
+  return h("details", null, h("summary", null, "result"), jsonView(raw("result")));
+}
+
+function refusal(report) {
+  const times = report.times > 1 ? `, ${report.times} times` : "";
+  return h("span", { class: "dim" }, `said ${report.outcome.replace("_", " ")}${times}; ${report.reason}, `, time(report.received_at));
 }

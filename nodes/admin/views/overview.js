@@ -51,7 +51,7 @@ function tilesOf({ counts, windows }, hasAlerts) {
     status("pending"), status("running"), status("completed"), status("failed"),
     ["lag p50", duration(five.lag.p50)], ["lag p99", duration(five.lag.p99)],
     ["failure rate", percent(five.failure_rate)],
-    ["started, last 5 min", count(five.started)],
+    ["started, 5 min", count(five.started)],
   ];
   return [
     hasAlerts && h("a", { class: "tile bad-text", href: "/admin/alerts?open=true" }, h("span", null, "alerts"), h("b", null, "open")),

@@ -23,10 +23,11 @@ export async function show(main, context) {
   }
 
   async function drawAll(task, text) {
-    const [runs, times] = await Promise.all([
-      getExact(withQuery(`${path}/runs`, { limit: 100 }), context.signal), fireTimes(task, context.signal),
+    const query = { limit: 50, cursor: context.query.get("cursor") };
+    const [ledger, times] = await Promise.all([
+      getExact(withQuery(`${path}/ledger`, query), context.signal), fireTimes(task, context.signal),
     ]);
-    draw(main, context, { task, text, runs, times, load, explain });
+    draw(main, context, { task, text, ledger, times, load, explain });
   }
 
   await load();
@@ -34,7 +35,7 @@ export async function show(main, context) {
   onChange(context, (event) => event.task_id === context.params.id, load, 300);
 }
 
-function draw(main, context, { task, text, runs, times, load, explain }) {
+function draw(main, context, { task, text, ledger, times, load, explain }) {
   document.title = `${task.type} · Duly`;
   const again = () => load().catch(() => context.reload());
   fill(main,
@@ -49,7 +50,7 @@ function draw(main, context, { task, text, runs, times, load, explain }) {
         value("Payload", task, "payload", text),
         task.status === "completed" && value("Result", task, "result", text),
         task.error !== null && value("Error", task, "error", text))),
-    attempts(task, runs));
+    attempts(context, task, ledger));
 }
 
 function facts(task) {

@@ -1,5 +1,6 @@
 // The list of tasks: search, keyset pages, newest first.
 import { get, withQuery } from "../api.js";
+import { bulkButton } from "../bulk.js";
 import { append, fill, h } from "../dom.js";
 import { chosen, filters } from "../filters.js";
 import { badge, errorLine, schedule, shortId, time } from "../format.js";
@@ -41,17 +42,25 @@ function about(task) {
   return tags.length ? tags.map(([name, value]) => h("a", { class: "tag", href: `/admin/tasks?${new URLSearchParams({ tag: `${name}:${value}` })}` }, `${name}: ${value}`)) : null;
 }
 
-export async function show(main, context) {
+export const show = (main, context) => tasksView(main, context, {
+  title: "Tasks", fixed: {}, bulk: ["cancel", "Act on all of these…"], empty: "No task is like this.",
+});
+
+/** A list of tasks. `fixed`: filters that nobody can change. `bulk`: the action that is offered for all of them. */
+export async function tasksView(main, context, { title, fixed, bulk, empty }) {
   const id = (context.query.get("id") ?? "").trim();
   if (UUID.test(id)) return context.go(`/admin/tasks/${id}`, { replace: true });
-  const results = h("div", { "aria-live": "off" });
-  fill(main, h("div", { class: "head" }, h("h1", null, "Tasks")), filters(context, FIELDS), results);
+  const results = h("div");
+  const filter = { ...chosen(context, NAMES), ...fixed };
+  fill(main,
+    h("div", { class: "head" }, h("h1", null, title), h("div", { class: "actions" }, bulkButton(context, filter, ...bulk))),
+    filters(context, FIELDS.filter((one) => !(one.name in fixed))), results);
   if (id) {
     fill(results, h("p", { class: "problem-box", role: "alert" }, "An id is a UUID, such as 0198c5a2-7d3e-7a61-9d8e-6a1f0c2b4e55."));
     return undefined;
   }
-  const query = { ...chosen(context, NAMES), limit: LIMIT, cursor: context.query.get("cursor") };
-  const load = async () => list(results, context, await get(withQuery("/v1/tasks", query), context.signal));
+  const query = { ...filter, limit: LIMIT, cursor: context.query.get("cursor") };
+  const load = async () => list(results, context, await get(withQuery("/v1/tasks", query), context.signal), empty);
   await load();
   // A page further back does not change by itself.
   if (!query.cursor) {
@@ -61,9 +70,9 @@ export async function show(main, context) {
   return undefined;
 }
 
-function list(results, context, page) {
+function list(results, context, page, empty) {
   const focused = document.activeElement?.closest?.("tr")?.dataset.id;
-  fill(results, table("Tasks", COLUMNS, page.items, { empty: "No task is like this." }));
+  fill(results, table("Tasks", COLUMNS, page.items, { empty }));
   append(results, pager(context, page, `${page.items.length} shown, newest first`));
   if (focused) results.querySelector(`tr[data-id="${focused}"] a`)?.focus({ preventScroll: true });
 }
