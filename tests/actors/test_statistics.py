@@ -2,12 +2,11 @@
 
 import asyncio
 import random
-from typing import Any, cast
 
 import anyio
 import pytest
 from firing_rig import Firing, due_row, now_us
-from redis.exceptions import ConnectionError as RedisConnectionError
+from statistics_rig import FakeStatistics, node
 from virtual_time import VIRTUAL_TIME
 
 from duly.actors.meters.cluster import ClusterMeters
@@ -16,47 +15,6 @@ from duly.actors.meters.minutes import KEPT, MINUTE_US, Figures, decode
 from duly.actors.meters.statistics import StatisticsActor
 
 pytestmark = pytest.mark.parametrize("anyio_backend", [VIRTUAL_TIME])
-
-
-class FakeStatistics:
-    """Redis, as far as it keeps statistics."""
-
-    def __init__(self) -> None:
-        self.kept: dict[int, dict[str, bytes]] = {}
-        self.away = False
-        self.reads: list[int] = []
-
-    def of(self, node: str) -> Any:
-        """A node's access."""
-        return _Access(self, node)
-
-
-class _Access:
-    def __init__(self, kept: FakeStatistics, node: str) -> None:
-        self._all = kept
-        self._node = node
-
-    async def write(self, minute: int, figures: bytes) -> None:
-        await self._answer()
-        self._all.kept.setdefault(minute, {})[self._node] = figures
-
-    async def read(self, minutes: range) -> dict[int, dict[str, bytes]]:
-        await self._answer()
-        self._all.reads.append(len(minutes))
-        return {minute: dict(self._all.kept.get(minute, {})) for minute in minutes}
-
-    async def _answer(self) -> None:
-        await anyio.sleep(0.001)
-        if self._all.away:
-            raise RedisConnectionError("away")
-
-
-def node(kept: FakeStatistics, name: str) -> Firing:
-    firing = Firing()
-    firing.context.node_id = name
-    firing.context.statistics = kept.of(name)
-    cast(Any, firing.database)._count_due = lambda slots, now: [{"tasks": 0}]
-    return firing
 
 
 def work(firing: Firing, count: int, lag_us: int = 1000) -> None:
@@ -188,13 +146,3 @@ async def test_old_minutes_are_read_again_only_now_and_then() -> None:
     await anyio.sleep(60)
     await cluster.hour()
     assert kept.reads[-1] == 61
-
-
-async def test_a_late_event_loop_shows() -> None:
-    kept = FakeStatistics()
-    firing = node(kept, "a")
-    async with firing.running(StatisticsActor):
-        await anyio.sleep(10)
-    delay = firing.context.meters.loop_delay
-    assert delay.count >= 30
-    assert delay.sum_us < 1_000_000
