@@ -94,7 +94,7 @@ class Stale(NamedTuple):
 async def entries(
     db: Database, where: Filter, after: Place, limit: int
 ) -> tuple[list[Entry], Place | None]:
-    """Newest first, after `after`: those found among the next 20,000, and where to go on, if anywhere."""
+    """Newest first, after `after`: those found among the next 10,000, and where to go on, if anywhere."""
     name, more = "verdicts", [where.verdict]
     if where.verdict == "rejected":
         name, more = "rejected", []

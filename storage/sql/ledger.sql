@@ -2,10 +2,10 @@
 
 -- name: verdicts
 -- The verdicts since $1 and before the place ($2, $3, $4), newest first: those that fit the filter,
--- at most $8, among the newest 20,000. The last of so many is answered whether it fits or not, so
+-- at most $8, among the newest 10,000. The last of so many is answered whether it fits or not, so
 -- that the next page can go on from there. (A constant, so that the planner counts on few.)
 select v.task_id, v.type, v.queue, v.occurrence, v.verdict, v.outcome, v.token, v.attempt, v.worker,
-       v.started_at, v.finished_at, v.recorded_at, v.error, 1 as times, v.fits, v.number = 20000 as is_last
+       v.started_at, v.finished_at, v.recorded_at, v.error, 1 as times, v.fits, v.number = 10000 as is_last
 from (
     select w.*, row_number() over () as number,
            ($5::text is null or w.type = $5) and ($6::text is null or w.queue = $6)
@@ -14,14 +14,14 @@ from (
         select * from runs
         where verdict is not null and recorded_at >= $1 and recorded_at <= $2
           and (recorded_at, task_id, token) < ($2, $3::uuid, $4::bigint)
-        order by recorded_at desc, task_id desc, token desc limit 20000
+        order by recorded_at desc, task_id desc, token desc limit 10000
     ) w
-) v where v.fits or v.number = 20000 limit $8;
+) v where v.fits or v.number = 10000 limit $8;
 
 -- name: verdicts_not_completed
 -- The same of one verdict ($7) that few have; of those that were skipped, for one reason ($8).
 select v.task_id, v.type, v.queue, v.occurrence, v.verdict, v.outcome, v.token, v.attempt, v.worker,
-       v.started_at, v.finished_at, v.recorded_at, v.error, 1 as times, v.fits, v.number = 20000 as is_last
+       v.started_at, v.finished_at, v.recorded_at, v.error, 1 as times, v.fits, v.number = 10000 as is_last
 from (
     select w.*, row_number() over () as number,
            ($5::text is null or w.type = $5) and ($6::text is null or w.queue = $6)
@@ -31,15 +31,15 @@ from (
         where verdict = $7::text and verdict in ('failed', 'cancelled', 'skipped')
           and recorded_at >= $1 and recorded_at <= $2
           and (recorded_at, task_id, token) < ($2, $3::uuid, $4::bigint)
-        order by recorded_at desc, task_id desc, token desc limit 20000
+        order by recorded_at desc, task_id desc, token desc limit 10000
     ) w
-) v where v.fits or v.number = 20000 limit $9;
+) v where v.fits or v.number = 10000 limit $9;
 
 -- name: rejected
 -- The same of the reports that were refused. (Those of one batch are a microsecond apart.)
 select v.task_id, v.type, v.queue, v.occurrence, 'rejected' as verdict, v.outcome, v.token,
        null::int as attempt, nullif(v.worker, '') as worker, v.started_at, v.finished_at,
-       v.received_at as recorded_at, v.error, v.times, v.fits, v.number = 20000 as is_last
+       v.received_at as recorded_at, v.error, v.times, v.fits, v.number = 10000 as is_last
 from (
     select w.*, row_number() over () as number,
            ($5::text is null or w.type = $5) and ($6::text is null or w.queue = $6) as fits
@@ -47,9 +47,9 @@ from (
         select * from rejected_reports
         where received_at >= $1 and received_at <= $2
           and (received_at, task_id, token) < ($2, $3::uuid, $4::bigint)
-        order by received_at desc, task_id desc, token desc, outcome, worker limit 20000
+        order by received_at desc, task_id desc, token desc, outcome, worker limit 10000
     ) w
-) v where v.fits or v.number = 20000 limit $7;
+) v where v.fits or v.number = 10000 limit $7;
 
 -- name: task_verdicts
 -- Of one task, the newest first; ($2, $3) is the place of the last one of the page before. Of a row
