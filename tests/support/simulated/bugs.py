@@ -65,6 +65,11 @@ def _claim_any_epoch(store: Store, *args: Any) -> list[Row]:
     return statements.claim_rows(store, *args, True)  # type: ignore[call-arg]
 
 
+def _claim_without_count(store: Store, text: str, *args: Any) -> list[Row]:
+    *plain, _, _ = args
+    return [row | {"held": None} for row in statements.claim(store, *plain)]
+
+
 def _take_without_epoch(
     store: Store, slots: list[int], owner: str, now: datetime, unless_others: list[int]
 ) -> list[Row]:
@@ -242,6 +247,9 @@ BUGS = {
     ),
     "a claim does not compare the epoch": _bug(
         "claimed under epoch", "redis_loss", "postgres_noise", claim=_claim_any_epoch
+    ),
+    "a claim does not count who holds the key": _bug(
+        "run with the key", claim_in_turn=_claim_without_count
     ),
     "a take-over does not raise the epoch": _bug(
         "took it under epoch", "node_kill", "node_stop", take_slots=_take_without_epoch

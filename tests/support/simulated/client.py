@@ -43,6 +43,7 @@ class Client:
         self._rng = rng
         # Apart, so that neither kind of task takes the other's chances.
         self._periodic = world.seed % 3 == 0 and rng.random() < 0.7
+        self._keyed = world.seed % 5 == 4 and number % 4 != 3
 
     async def life(self) -> None:
         """Submit, then perhaps change or cancel."""
@@ -85,6 +86,9 @@ class Client:
             key=f"key-{self._number}", fingerprint=b"1", tags="{}", own_id=False,
             created_at=now, occurrence=due,
         )  # fmt: skip
+        if self._keyed:
+            limit = 1 + self._world.seed % 2
+            new = new._replace(concurrency_key="k", concurrency_limit=limit)
         if not self._periodic:
             return new
         grace, overrun = rng.choice((None, 0.5, 3.0)), rng.choice(("skip", "queue"))

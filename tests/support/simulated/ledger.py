@@ -41,6 +41,8 @@ class Ledger:
         """What tasks were when they left the table of tasks."""
         self.over: dict[UUID, asyncio.Event] = defaultdict(asyncio.Event)
         """Set when a task has left that table."""
+        self.holding: dict[str, set[UUID]] = defaultdict(set)
+        """Concurrency key -> the tasks that run with it."""
         self.grids = Grids()
         self.epochs: dict[int, tuple[int, str | None]] = {}
         self.may_start_again = False
@@ -60,6 +62,7 @@ class Ledger:
         row = new or old
         assert row is not None
         task_id, highest = row["id"], self.highest.get(row["id"], -1)
+        self._note_holding(new or {**row, "status": "gone"})
         if new is None:
             assert old is not None
             self.last_status[task_id] = old["status"]
@@ -78,10 +81,22 @@ class Ledger:
             self.breaks(f"{task_id} was claimed while it ran under {old['version']}")
         self.highest[task_id] = max(highest, new["version"])
 
+    def _note_holding(self, row: Row) -> None:
+        """No more tasks run with a concurrency key than its limit."""
+        key = row["concurrency_key"]
+        if key is None:
+            return
+        if row["status"] != "running":
+            self.holding[key].discard(row["id"])
+            return
+        self.holding[key].add(row["id"])
+        if len(self.holding[key]) > row["concurrency_limit"]:
+            self.breaks(f"{len(self.holding[key])} tasks run with the key {key}")
+
     def _check_due(self, row: Row, owner: str) -> None:
         late_us = self._now_us() - _us(row["next_run_at"])
         known_us = _us(max(row["next_run_at"], row["updated_at"]))
-        if known_us > self.settled_us:
+        if known_us > self.settled_us and row["concurrency_key"] is None:
             self.lag_us = max(self.lag_us, self._now_us() - known_us)
         if late_us < -_TOLERANCE_US - self._clock_error_us(owner):
             self.breaks(f"{row['id']} was claimed {-late_us / 1e6:.3f} s before it was due")
