@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from browser_rig import TOKENS, Site, chromium, site
 from node_rig import RunningNode, running_node
+from playwright.async_api import Browser
 
 
 @pytest.fixture
@@ -14,8 +15,15 @@ async def guarded(fresh_database: str, redis_url: str) -> AsyncIterator[RunningN
         yield running
 
 
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    """A browser for the tests of one module, which so share a loop; each test has jars of its own."""
+    async with chromium() as made:
+        yield made
+
+
 @pytest.fixture
-async def admin(guarded: RunningNode) -> AsyncIterator[Site]:
-    """A browser on the page of `guarded`."""
-    async with chromium() as browser, site(browser, guarded.url) as made:
+async def admin(guarded: RunningNode, browser: Browser) -> AsyncIterator[Site]:
+    """The page of `guarded` in a browser."""
+    async with site(browser, guarded.url) as made:
         yield made
