@@ -5,6 +5,7 @@ Never more than the rate and the burst allow, however busy the machine; that it 
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 from node_rig import RunningNode, running_node
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 from waiting import wait_for
 
 from duly.storage import keys
+from duly.storage.redis import call, connect
 
 QUEUE = "paced"
 
@@ -22,23 +25,41 @@ QUEUE = "paced"
 class Taker:
     """A worker of a kind: takes entries, remembers when each task came into the stream, reports nothing."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Redis) -> None:
         self._client = client
         self.times_ms: list[int] = []
         self.ids: set[bytes] = set()
 
     async def run(self) -> None:
         stream, group = keys.tasks(QUEUE), keys.WORKERS_GROUP
-        await self._client.xgroup_create(stream, group, "0", mkstream=True)
+        with contextlib.suppress(ResponseError):  # a node has made it
+            await self._call("XGROUP CREATE", stream, group, "0", "MKSTREAM")
         while True:
-            found = await self._client.xreadgroup(group, "w", {stream: ">"}, 500, block=100)
-            for _, entries in found:
-                for entry_id, fields in entries:
-                    if fields[b"id"] not in self.ids:  # a new owner of its slot publishes it again
+            found = await self._call(
+                "XREADGROUP",
+                "GROUP",
+                group,
+                "w",
+                "COUNT",
+                500,
+                "BLOCK",
+                100,
+                "STREAMS",
+                stream,
+                ">",
+            )
+            for _, entries in found or ():
+                for entry_id, words in entries:
+                    task_id = dict(zip(words[::2], words[1::2], strict=True))[b"id"]
+                    if task_id not in self.ids:  # a new owner of its slot publishes it again
                         self.times_ms.append(int(entry_id.split(b"-")[0]))
-                        self.ids.add(fields[b"id"])
-                await self._client.xack(stream, group, *(entry for entry, _ in entries))
-                await self._client.xdel(stream, *(entry for entry, _ in entries))
+                        self.ids.add(task_id)
+                ids = [entry_id for entry_id, _ in entries]
+                await self._call("XACK", stream, group, *ids)
+                await self._call("XDEL", stream, *ids)
+
+    async def _call(self, *words: Any) -> Any:
+        return await call(self._client, *words, timeout_s=30.0)
 
     def most_within(self, span_ms: int) -> int:
         """The most entries in any span of so many milliseconds."""
@@ -71,14 +92,18 @@ async def three_nodes(database_url: str, redis_url: str) -> AsyncIterator[list[R
 
 @asynccontextmanager
 async def taking(redis_url: str) -> AsyncIterator[Taker]:
-    async with Redis.from_url(redis_url) as client:
-        taker = Taker(client)
-        task = asyncio.create_task(taker.run())
-        try:
-            yield taker
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    client = connect(
+        redis_url, name="taker"
+    )  # the library's own may swallow the cancellation below
+    taker = Taker(client)
+    task = asyncio.create_task(taker.run())
+    try:
+        yield taker
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await client.aclose()
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(200, None), (50, 1), (150, 100)])
