@@ -15,11 +15,10 @@ By = Literal["queue", "type"]
 NAMES_MAX: Final = 20
 """Names that have counts of their own."""
 
-_COUNTED_MAX: Final[dict[By, int]] = {"queue": 40_000, "type": 5_000}
+_COUNTED_MAX: Final[dict[By, int]] = {"queue": 40_000, "type": 2_500}
 """Tasks that are counted, about. The index of due times knows the queues; a type is looked up."""
 
-_PROBED = [0, 1, 2, 3]
-_PROBE_MAX = 50_000
+_PROBE_MAX = 10_000
 _PARTS = 256  # of a slot, by another hash
 
 
@@ -43,8 +42,7 @@ async def due_load(db: Database, by: By, since: datetime, minutes: int) -> Load:
     Of a periodic task it is the next occurrence.
     """
     until = since + timedelta(minutes=minutes)
-    probes = await db.fetch("due_in_slots", _PROBED, since, until, _PROBE_MAX)
-    in_a_slot = max(1.0, sum(row["due"] for row in probes) / len(_PROBED))
+    in_a_slot = await _in_a_slot(db, since, until)
     slots = min(SLOTS, max(1, round(_COUNTED_MAX[by] / in_a_slot)))
     part = min(_PARTS, max(1, round(_COUNTED_MAX[by] / in_a_slot / slots * _PARTS)))
     share = slots / SLOTS * part / _PARTS
@@ -56,3 +54,12 @@ async def due_load(db: Database, by: By, since: datetime, minutes: int) -> Load:
             counts[minute] = round(count / share)
         series.append(Series(name, counts))
     return Load(series, share)
+
+
+async def _in_a_slot(db: Database, since: datetime, until: datetime) -> float:
+    """About how many tasks of one slot are due; what follows the first thousands is taken to be as dense."""
+    counted, last = (await db.fetch("due_in_slot", 0, since, until, _PROBE_MAX))[0]
+    if counted < _PROBE_MAX:
+        return max(1.0, float(counted))
+    share = max(last - since, timedelta(minutes=1)) / (until - since)
+    return float(counted / share)

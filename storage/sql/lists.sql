@@ -188,38 +188,53 @@ select set_config('enable_seqscan', 'off', true);
 -- name: list_finished_periodic
 {finished_page some periodic};
 
--- part: set table row asked candidates limit_hit
+-- part: set table row asked candidates limit_hit rows by
 with candidate as materialized (
     {candidates}
 ), known as materialized (
     select {limit_hit} as gave_up from candidate
 ), picked as (
-    select c.id from (
-        select id from candidate where id between $2 and $1 and not (select gave_up from known)
-        order by id desc
-    ) as k
-    cross join lateral (select * from {table} c where c.id = k.id limit 1) as c
-    where {asked} order by k.id desc limit $3
+    select c.id from {rows}
+    where c.id between $2 and $1 and not (select gave_up from known) and {asked}
+    order by {by} desc limit $3
 )
 select case when known.gave_up then $1 end as bound, t.*
 from known left join picked on true
 left join lateral (select {row} from {table} t where t.id = picked.id limit 1) as t on true
 order by t.id desc;
 
+-- part: as_found
+candidate as c;
+
+-- part: found
+c.id;
+
+-- part: looked_up
+-- Only as far as it takes.
+(select id from candidate order by id desc) as k
+    cross join lateral (select * from tasks c where c.id = k.id limit 1) as c;
+
+-- part: key
+k.id;
+
+-- part: enough
+-- What a filter asks for.
+c.id, c.status, c.type, c.queue, c.tags, c.schedule;
+
 -- part: too_many
 count(*) >= 10000;
 
--- part: running
-select c.id from tasks c where c.status = 'running' limit 10000;
+-- part: too_many_tagged
+count(*) >= 5000;
 
--- part: tagged table
-select c.id from {table} c where c.tags @> $7 and c.tags <> '{}' limit 10000;
+-- part: running
+select {enough}, c.next_run_at, c.paused from tasks c where c.status = 'running' limit 10000;
 
 -- part: tagged_tasks
-{tagged tasks};
+select {enough}, c.next_run_at, c.paused from tasks c where c.tags @> $7 and c.tags <> '{}' limit 5000;
 
 -- part: tagged_finished
-{tagged finished_tasks};
+select {enough} from finished_tasks c where c.tags @> $7 and c.tags <> '{}' limit 5000;
 
 -- part: due
 select t.id, count(*) over (partition by t.slot) as of_slot
@@ -237,16 +252,16 @@ union all (select c.id, 0 from tasks c where c.paused and c.status = 'pending' l
 {too_many} or max(of_slot) >= 50;
 
 -- name: list_tasks_running
-{set tasks task_row task_asked running too_many};
+{set tasks task_row task_asked running too_many as_found found};
 
 -- name: list_tasks_due
-{set tasks task_row task_asked due too_many_due};
+{set tasks task_row task_asked due too_many_due looked_up key};
 
 -- name: list_tasks_tagged
-{set tasks task_row task_asked tagged_tasks too_many};
+{set tasks task_row task_asked tagged_tasks too_many_tagged as_found found};
 
 -- name: list_finished_tagged
-{set finished_tasks finished_row finished_asked tagged_finished too_many};
+{set finished_tasks finished_row finished_asked tagged_finished too_many_tagged as_found found};
 
 -- name: table_pages
 -- Of the tables called $1, and their partitions.

@@ -1,15 +1,13 @@
 -- How many tasks come due when.
 
--- name: due_in_slots
--- Of each of the slots $1: how many tasks are due from $2 to before $3, counted up to $4.
-select (
-    select count(*) from (
-        select from tasks c
-        where c.slot = s.slot and c.status = 'pending' and not c.paused
-          and c.next_run_at >= $2 and c.next_run_at < $3 limit $4
-    ) c
-) as due
-from unnest($1::smallint[]) as s (slot);
+-- name: due_in_slot
+-- Of slot $1: how many tasks are due from $2 to before $3, counted up to $4; and when the last of these is.
+select count(*) as counted, max(next_run_at) as until from (
+    select c.next_run_at from tasks c
+    where c.slot = $1 and c.status = 'pending' and not c.paused
+      and c.next_run_at >= $2 and c.next_run_at < $3
+    order by c.next_run_at limit $4
+) c;
 
 -- part: load name more
 -- The tasks of the slots $1 due from $2 to before $3, by minute, of the $4 names that have the most; what
