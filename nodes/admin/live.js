@@ -66,8 +66,18 @@ function open() {
   };
 }
 
+// A browser keeps six connections to a node for all of its tabs: one that nobody sees lets its stream go.
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden && source !== null) {
+    close();
+    tellState({ live: false, detail: "while it is out of sight" });
+  } else if (!document.hidden && source === null && listeners.size) {
+    open();
+  }
+});
+
 async function comeBack() {
-  if (!listeners.size || source !== null) return;
+  if (!listeners.size || source !== null || document.hidden) return;
   if (await findSession().catch(() => true)) open();
 }
 

@@ -18,7 +18,7 @@ const rowProps = (item) => (item.id ? { dataset: { id: item.id } } : null);
 
 function cell(column, item) {
   const content = column.cell(item);
-  const isBlank = content === null || content === undefined || content === "";
+  const isBlank = content === null || content === undefined || content === false || content === "";
   const kind = [column.num && "num", column.id && "id", column.tight && "tight", isBlank && "blank"].filter(Boolean).join(" ");
   return h("td", { class: kind || null, dataset: { name: column.name } }, h("div", null, content));
 }

@@ -5,6 +5,7 @@ from datetime import timedelta
 from browser_rig import Site
 from node_rig import RunningNode
 from playwright.async_api import Page, expect
+from waiting import wait_for
 
 from duly.wheel.durations import from_us
 
@@ -107,3 +108,18 @@ async def test_alerts_of_a_schedule_that_is_silent(guarded: RunningNode, admin: 
     await expect(page.locator("tbody tr")).to_contain_text("silent for too long")
     await page.goto("/admin")
     await expect(page.get_by_role("link", name="alerts open")).to_be_visible()
+
+
+async def test_a_page_out_of_sight_lets_its_stream_go(guarded: RunningNode, admin: Site) -> None:
+    page = await admin.open("/admin", role="read")
+    await expect(page.get_by_text("live", exact=True)).to_be_visible()
+    for hidden in ("true", "false"):
+        await page.evaluate(
+            f"""() => {{
+                Object.defineProperty(document, "hidden", {{ get: () => {hidden}, configurable: true }});
+                document.dispatchEvent(new Event("visibilitychange"));
+            }}"""
+        )
+        badge = "not live" if hidden == "true" else "live"
+        await expect(page.get_by_text(badge, exact=True)).to_be_visible()
+    await wait_for(lambda: guarded.context.feed.listeners == 1, 60, "the first stream is gone")

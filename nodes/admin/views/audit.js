@@ -14,13 +14,18 @@ const FIELDS = [
   { name: "before", label: "Before", type: "datetime-local" },
 ];
 
+function details(of) {
+  const text = h("code", null, JSON.stringify(of));
+  return typeof of.bulk === "string" ? h("a", { href: `/admin/bulk/${of.bulk}` }, text) : text;
+}
+
 const COLUMNS = [
-  { name: "When", cell: (note) => time(note.at, { both: true }) },
-  { name: "Who", cell: (note) => note.who ?? h("span", { class: "dim" }, "no token") },
+  { name: "When", cell: (note) => time(note.at) },
+  { name: "Who", tight: true, cell: (note) => note.who ?? h("span", { class: "dim" }, "no token") },
   { name: "Role", cell: (note) => note.role },
   { name: "Action", cell: (note) => note.action },
   { name: "Task", id: true, cell: (note) => note.task_id && h("a", { class: "mono", href: `/admin/tasks/${note.task_id}`, title: note.task_id }, shortId(note.task_id)) },
-  { name: "Details", cell: (note) => note.details && h("code", null, JSON.stringify(note.details)) },
+  { name: "Details", cell: (note) => note.details && details(note.details) },
 ];
 
 export async function show(main, context) {
