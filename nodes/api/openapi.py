@@ -214,6 +214,8 @@ def _operation(
                       **({"content": {"application/json": {"schema": schema}}} if schema else {})}
         for status, schema in answers.items()
     }  # fmt: skip
+    if any(one["in"] == "path" for one in parameters or ()):
+        errors = (*errors, 404)  # also of a name that is none, as one with a line break
     for status in sorted({*errors, 401, 403, 429, 503} - set(answers)):
         responses[str(status)] = {
             "description": _DESCRIBED[status],
@@ -244,12 +246,11 @@ def _as_events(operation: dict[str, Any]) -> dict[str, Any]:
 
 def _page(summary: str, name: str | None = None) -> dict[str, Any]:
     """A file for browsers, open to everybody."""
-    kinds = ("text/html",) if name != "file" else ("text/css", "text/javascript")
+    kinds = ("text/html",) if name != "file" else ("text/css", "text/javascript", "image/svg+xml")
     found = {"description": "OK", "content": {kind: {"schema": _TEXT} for kind in kinds}}
     operation: dict[str, Any] = {"summary": summary, "security": [], "responses": {"200": found}}
     if name is not None:
         operation["parameters"] = [parameter(name, "path")]
-    if name == "file":
         operation["responses"]["404"] = {
             "description": _DESCRIBED[404],
             "content": {"application/problem+json": {"schema": _ref("Problem")}},
