@@ -209,13 +209,10 @@ def ledger_place(request: web.Request) -> ledger.Place:
     parts = _cursor(request, 3)
     if parts is None:
         return ledger.Place(until, UUID(int=0), -1)
-    if not _UUID.fullmatch(parts[1]) or not re.fullmatch(r"[0-9]{1,18}", parts[2], re.ASCII):
+    number, at = _as_number_and_time(parts[2], parts[0])
+    if not _UUID.fullmatch(parts[1]):
         raise _bad_cursor()
-    try:
-        at = parse_time(parts[0])
-    except ValueError:
-        raise _bad_cursor() from None
-    return ledger.Place(at, UUID(parts[1]), int(parts[2]))
+    return ledger.Place(at, UUID(parts[1]), number)
 
 
 def time_and_id_cursor(request: web.Request) -> tuple[datetime, UUID] | None:
@@ -234,10 +231,12 @@ def time_and_id_cursor(request: web.Request) -> tuple[datetime, UUID] | None:
 
 def _number_and_time(request: web.Request) -> tuple[int, datetime] | None:
     parts = _cursor(request, 2)
-    if parts is None:
-        return None
+    return None if parts is None else _as_number_and_time(*parts)
+
+
+def _as_number_and_time(text: str, time: str) -> tuple[int, datetime]:
     try:
-        number, at = int(parts[0][:20]), parse_time(parts[1])
+        number, at = int(text[:20]), parse_time(time)
     except ValueError:
         raise _bad_cursor() from None
     if not 0 <= number < 1 << 63:

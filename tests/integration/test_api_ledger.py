@@ -219,6 +219,28 @@ async def test_a_report_after_a_cancel_is_kept(node: RunningNode) -> None:
     assert (await node.call("GET", "/v1/ledger?verdict=rejected&type=x")).body["items"] == []
 
 
+async def test_pages_go_on_after_the_largest_token(node: RunningNode) -> None:
+    task = await node.running_task()
+    largest = (1 << 63) - 1
+    for token in (largest, largest - 1):
+        body = {"token": token, "outcome": "completed"}
+        assert (await node.call("POST", f"/v1/tasks/{task.id}/report", body)).status == 409
+
+    async def page() -> Any:
+        found = (await node.call("GET", "/v1/ledger?verdict=rejected&limit=1")).body
+        return found if found["next_cursor"] is not None else None
+
+    seen: list[int] = []
+    more = await wait_for(page, 60, "both are in the ledger")
+    while True:
+        seen += [one["token"] for one in more["items"]]
+        if more["next_cursor"] is None:
+            break
+        path = f"/v1/ledger?verdict=rejected&limit=1&cursor={more['next_cursor']}"
+        more = (await node.call("GET", path)).body
+    assert sorted(seen) == [largest - 1, largest]
+
+
 async def test_the_report_that_was_recorded_is_no_stale_attempt(node: RunningNode) -> None:
     task = await node.running_task()
     for outcome, worker, status in (
