@@ -66,6 +66,9 @@ def requests(now: datetime, some_id: str) -> dict[str, str]:
         "load by type": "/v1/load?by=type",
         "stats": "/v1/stats",
         "series": "/v1/stats/series",
+        "queues": "/v1/queues",
+        "alerts": "/v1/alerts",
+        "ledger": "/v1/ledger",
         "nodes": "/v1/nodes",
         "workers": "/v1/workers",
     }
@@ -134,7 +137,7 @@ async def _ask_all(rig: Rig, times: int) -> dict[str, list[float]]:
         for name, path in paths.items():  # in turns, so that a disturbance hits all of them
             cursor = cursors[name] if turn % _DEPTH else None
             began = time.perf_counter()
-            more = f"&cursor={cursor}" if cursor else ""
+            more = f"{'&' if '?' in path else '?'}cursor={cursor}" if cursor else ""
             async with rig.http.get(f"{rig.api}{path}{more}") as answer:
                 body = await answer.json()
                 answer.raise_for_status()
