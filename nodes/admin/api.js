@@ -64,6 +64,17 @@ export function withQuery(path, query) {
 /** GET, decoded. */
 export const get = async (path, signal) => JSON.parse(await call("GET", path, { signal }));
 
+const LOOKS_MAX = 5;
+
+/** A page of a list. The work for one is bounded, so it may be empty and yet not the last: then look on a little. */
+export async function getPage(path, query, signal) {
+  let page = await get(withQuery(path, query), signal);
+  for (let looks = 1; !page.items.length && page.next_cursor && looks < LOOKS_MAX; looks += 1) {
+    page = await get(withQuery(path, { ...query, cursor: page.next_cursor }), signal);
+  }
+  return page;
+}
+
 /** GET, decoded and as the text that came: for values whose digits matter. */
 export async function getExact(path, signal) {
   const text = await call("GET", path, { signal });

@@ -23,6 +23,9 @@ function cell(column, item) {
   return h("td", { class: kind || null, dataset: { name: column.name } }, h("div", null, content));
 }
 
+/** What to say of a page that is empty. */
+export const emptyText = (page, text) => (page.next_cursor ? "None so far; the next page looks further." : text);
+
 /** Links to the first and the next page of a list. */
 export function pager(context, page, shown) {
   const query = context.query;

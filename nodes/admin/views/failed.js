@@ -2,5 +2,5 @@
 import { tasksView } from "./tasks.js";
 
 export const show = (main, context) => tasksView(main, context, {
-  title: "Failed", fixed: { status: "failed" }, bulk: ["retry", "Retry all of these…"], empty: "Nothing has failed.",
+  title: "Failed", fixed: { status: "failed" }, bulk: "Retry all of these…", empty: "Nothing has failed.",
 });

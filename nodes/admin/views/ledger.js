@@ -1,9 +1,9 @@
 // What became of every due time of all tasks, newest first; and the reports that were refused.
-import { get, withQuery } from "../api.js";
+import { getPage } from "../api.js";
 import { fill, h } from "../dom.js";
 import { chosen, filters } from "../filters.js";
 import { badge, duration, errorLine, shortId, time } from "../format.js";
-import { pager, table } from "../table.js";
+import { emptyText, pager, table } from "../table.js";
 
 const NAMES = ["verdict", "reason", "type", "queue", "since", "until"];
 const options = (...names) => [["", "any"], ...names.map((name) => [name, name])];
@@ -42,8 +42,8 @@ export async function show(main, context) {
   const results = h("div");
   fill(main, h("div", { class: "head" }, h("h1", null, "Ledger")), filters(context, FIELDS), results);
   const load = async () => {
-    const page = await get(withQuery("/v1/ledger", query), context.signal);
-    fill(results, table("Verdicts, newest first", COLUMNS, page.items, { empty: page.next_cursor ? "None on this page; there may be more on the next." : "No verdict is like this." }),
+    const page = await getPage("/v1/ledger", query, context.signal);
+    fill(results, table("Verdicts, newest first", COLUMNS, page.items, { empty: emptyText(page, "No verdict is like this.") }),
       pager(context, page, `${page.items.length} shown, newest first`));
   };
   await load();

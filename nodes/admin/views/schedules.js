@@ -1,9 +1,9 @@
 // Periodic tasks: when each fires next, and after that.
-import { get, withQuery } from "../api.js";
+import { getPage } from "../api.js";
 import { fill, h } from "../dom.js";
 import { chosen, filters } from "../filters.js";
 import { badge, errorLine, schedule, time } from "../format.js";
-import { pager, table } from "../table.js";
+import { emptyText, pager, table } from "../table.js";
 import { fireTimes } from "./fire_times.js";
 
 const NAMES = ["type", "queue", "tag", "paused", "status"];
@@ -42,7 +42,7 @@ export async function show(main, context) {
   const query = { ...chosen(context, NAMES), periodic: "true", limit: 50, cursor: context.query.get("cursor") };
   const results = h("div");
   fill(main, h("div", { class: "head" }, h("h1", null, "Schedules")), filters(context, FIELDS), results);
-  const page = await get(withQuery("/v1/tasks", query), context.signal);
-  fill(results, table("Periodic tasks", columns(context), page.items, { empty: "No periodic task is like this." }),
+  const page = await getPage("/v1/tasks", query, context.signal);
+  fill(results, table("Periodic tasks", columns(context), page.items, { empty: emptyText(page, "No periodic task is like this.") }),
     pager(context, page, `${page.items.length} shown, newest first`));
 }

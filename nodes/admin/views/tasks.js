@@ -1,11 +1,11 @@
 // The list of tasks: search, keyset pages, newest first.
-import { get, withQuery } from "../api.js";
+import { getPage } from "../api.js";
 import { bulkButton } from "../bulk.js";
 import { append, fill, h } from "../dom.js";
 import { chosen, filters } from "../filters.js";
 import { badge, errorLine, schedule, shortId, time } from "../format.js";
 import { onChange } from "../live.js";
-import { pager, table } from "../table.js";
+import { emptyText, pager, table } from "../table.js";
 
 const UUID = /^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$/i;
 const STATUSES = ["pending", "running", "completed", "failed", "cancelled"];
@@ -43,24 +43,24 @@ function about(task) {
 }
 
 export const show = (main, context) => tasksView(main, context, {
-  title: "Tasks", fixed: {}, bulk: ["cancel", "Act on all of these…"], empty: "No task is like this.",
+  title: "Tasks", fixed: {}, bulk: "Act on all of these…", empty: "No task is like this.",
 });
 
-/** A list of tasks. `fixed`: filters that nobody can change. `bulk`: the action that is offered for all of them. */
+/** A list of tasks. `fixed`: filters that nobody can change. `bulk`: what the button for all of them is called. */
 export async function tasksView(main, context, { title, fixed, bulk, empty }) {
   const id = (context.query.get("id") ?? "").trim();
   if (UUID.test(id)) return context.go(`/admin/tasks/${id}`, { replace: true });
   const results = h("div");
   const filter = { ...chosen(context, NAMES), ...fixed };
   fill(main,
-    h("div", { class: "head" }, h("h1", null, title), h("div", { class: "actions" }, bulkButton(context, filter, ...bulk))),
+    h("div", { class: "head" }, h("h1", null, title), h("div", { class: "actions" }, bulkButton(context, filter, filter.status === "failed" ? "retry" : "cancel", bulk))),
     filters(context, FIELDS.filter((one) => !(one.name in fixed))), results);
   if (id) {
     fill(results, h("p", { class: "problem-box", role: "alert" }, "An id is a UUID, such as 0198c5a2-7d3e-7a61-9d8e-6a1f0c2b4e55."));
     return undefined;
   }
   const query = { ...filter, limit: LIMIT, cursor: context.query.get("cursor") };
-  const load = async () => list(results, context, await get(withQuery("/v1/tasks", query), context.signal), empty);
+  const load = async () => list(results, context, await getPage("/v1/tasks", query, context.signal), empty);
   await load();
   // A page further back does not change by itself.
   if (!query.cursor) {
@@ -72,7 +72,7 @@ export async function tasksView(main, context, { title, fixed, bulk, empty }) {
 
 function list(results, context, page, empty) {
   const focused = document.activeElement?.closest?.("tr")?.dataset.id;
-  fill(results, table("Tasks", COLUMNS, page.items, { empty }));
+  fill(results, table("Tasks", COLUMNS, page.items, { empty: emptyText(page, empty) }));
   append(results, pager(context, page, `${page.items.length} shown, newest first`));
   if (focused) results.querySelector(`tr[data-id="${focused}"] a`)?.focus({ preventScroll: true });
 }
