@@ -31,6 +31,10 @@ def test_a_seed_does_the_same_each_time(seed: int) -> None:
     assert simulate(seed + 1).hash != first.hash
 
 
+def test_a_world_goes_on_until_a_paused_node_has_answered_a_client_that_gave_up() -> None:
+    assert simulate(20515).broken == []
+
+
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(name: str) -> None:
     assert any(BUGS[name].is_found(seed) for seed in range(BOUND))

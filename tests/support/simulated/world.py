@@ -267,14 +267,19 @@ class World:
         self._check()
 
     async def _is_over(self, clients: list["asyncio.Task[None]"], within_s: float) -> bool:
-        """Whether no client wants more and no task is left, and stays so for a moment."""
+        """Whether no client wants more, nobody is owed an answer and no task is left, for a moment."""
         until = self._loop.time() + within_s
         quiet = 0
         while quiet < 2 and self._loop.time() < until:
             await asyncio.sleep(min(_LOOK_S, until - self._loop.time()))
-            over = all(client.done() for client in clients) and not self.store.tasks
+            wanted = any(not client.done() for client in clients) or self._unanswered()
+            over = not wanted and not self.store.tasks
             quiet = quiet + 1 if over else 0
         return quiet == 2
+
+    def _unanswered(self) -> list[Node]:
+        """A node for each submission that it owes an answer; perhaps it is paused."""
+        return [node for node, reply in self.replies if node.alive and not reply.answered]
 
     def _heal(self) -> None:
         self.healed = True
@@ -304,9 +309,8 @@ class World:
                 ledger.breaks(f"{node.name} gave up: {node.gave_up!r}")
             if node.error is not None:
                 ledger.breaks(f"{node.name} ended: {node.error!r}")
-        for node, reply in self.replies:
-            if node.alive and not reply.answered:
-                ledger.breaks(f"a submission to {node.name} was never answered")
+        for node in self._unanswered():
+            ledger.breaks(f"a submission to {node.name} was never answered")
         if self.plan.kinds:
             return
         if ledger.lag_us > _LAG_MAX_US:
