@@ -309,7 +309,7 @@ class Firing:
                 continue
             gate = pace if clock.monotonic() < no_longer_held_at else None
             try:
-                backlog = await self._context.streams.publish(queue, tasks, say(), gate)
+                backlog = await self._context.streams.publish(queue, tasks, say(), gate, first=True)
             except TROUBLE as error:
                 wait_s = self._note(queue, error)
                 if is_of_one_queue(error):

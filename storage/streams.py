@@ -59,20 +59,23 @@ class Streams:
         tasks: Sequence[Claimed],
         waiting: int | None = None,
         rate: Rate | None = None,
+        *,
+        first: bool = False,
     ) -> Backlog:
         """Put claimed tasks of one queue into its stream; harmless if some are there already.
 
         `waiting`: what this node says of its due tasks for which there is no room. A rank, behind
         which the other nodes should publish nothing for `keys.WAITING_TTL_MS`; `NOTHING_WAITS`;
         or None, which leaves what it said before. With a `rate` no more go into the stream than it
-        allows; how many were held back, the answer tells.
+        allows; how many were held back, the answer tells. `first`: by whoever has claimed them, so what
+        was published under its token before is left to the reaper, also if it is in no stream now.
         """
         if queue not in self._announced:
             await self.announce(queue)
         said = "" if waiting is None else "-" if waiting == NOTHING_WAITS else waiting
         words: list[Word] = [keys.WORKERS_GROUP, self._node_id, keys.WAITING_TTL_MS, said]
         words += ("", "") if rate is None else (rate.per_s, rate.burst)
-        words.append(len(tasks))
+        words += ("1" if first else "", len(tasks))
         for task in tasks:
             due_ms = round(task.occurrence.timestamp() * 1_000_000) / 1000
             words += [

@@ -1,6 +1,8 @@
 -- Publish claimed tasks of one queue, if there are any; and tell what waits in the stream and, for
 -- lack of room there, with other nodes. A lower token never replaces a higher one, and an entry that
--- is in the stream already is not added again: so publishing twice is harmless.
+-- is in the stream already is not added again: so publishing twice is harmless. Whoever has claimed them
+-- adds none that was published before under its token, wherever its entry is now: another node may have
+-- taken it for vanished, and a worker may have reported it.
 --
 -- Of a queue with a rate it stops at the first task for which it is too early: permits.lua has allowed all of
 -- them, but some may have taken longer on their way here than others.
@@ -9,8 +11,9 @@
 -- KEYS[5] buckets (see permits.lua)
 -- ARGV[1] group, ARGV[2] node, ARGV[3] ms for which its word counts, ARGV[4] the word: the rank behind
 -- which the others should publish nothing ('-' = this node has nothing that waits, '' = no word),
--- ARGV[5] rate ('' = none), ARGV[6] burst, ARGV[7] how many tasks, then nine words a task: id, token, type,
--- payload, due, attempt, timeout, queue, confirm; then, of those that are in a trace, id and traceparent
+-- ARGV[5] rate ('' = none), ARGV[6] burst, ARGV[7] '1' = by whoever has claimed them, ARGV[8] how many tasks,
+-- then nine words a task: id, token, type, payload, due, attempt, timeout, queue, confirm; then, of those that
+-- are in a trace, id and traceparent
 -- Answers {entries in the stream, of them delivered (-1 = the group is gone), how many other nodes
 -- have tasks that wait, the lowest rank that one of them said, how many of the tasks (the last ones) were
 -- held back, µs after which they may come again}.
@@ -29,17 +32,20 @@ if rate then
   sent = math.max(0, math.min(burst, tonumber(kept[1] or 0) - since * rate / 1000000))
 end
 
-local last, traces, none = 7 + 9 * tonumber(ARGV[7]), {}, {}
+local first = ARGV[7] == '1'
+local last, traces, none = 8 + 9 * tonumber(ARGV[8]), {}, {}
 for at = last + 1, #ARGV, 2 do
   traces[ARGV[at]] = ARGV[at + 1]
 end
 
-for at = 8, last, 9 do
+for at = 9, last, 9 do
   local id, token = ARGV[at], ARGV[at + 1]
   local known = redis.call('HGET', inflight, id)
   local skip = false
   if known then
-    if known == token then
+    if known == token and first then
+      skip = true
+    elseif known == token then
       local entry = redis.call('HGET', entries, id)
       skip = entry and #redis.call('XRANGE', tasks, entry, entry) > 0
     else
@@ -65,7 +71,7 @@ for at = 8, last, 9 do
 end
 
 local wait = 0
-if rate and last > 7 then
+if rate and last > 8 then
   redis.call('HSET', KEYS[5], 'sent', string.format('%.17g', sent),
     'sent_at', string.format('%.0f', now_us))
   local gone_ms = math.ceil(sent / rate * 1000) + 1000

@@ -116,9 +116,9 @@ async def test_a_node_that_stands_still_holds_up_the_others_for_a_second_only(
         await wait_for(lambda: has_spoken(server.url, stuck.node_id), 60, "it has spoken")
         publish = stuck.streams.publish
 
-        async def hang(*args: Any) -> Any:
+        async def hang(*args: Any, **options: Any) -> Any:
             await over.wait()
-            return await publish(*args)
+            return await publish(*args, **options)
 
         monkeypatch.setattr(stuck.streams, "publish", hang)
         states = await slots.states(stuck.db, range(slots.SLOTS))

@@ -31,6 +31,11 @@ def test_a_seed_does_the_same_each_time(seed: int) -> None:
     assert simulate(seed + 1).hash != first.hash
 
 
+def test_a_claim_that_is_published_late_does_not_start_again_what_was_reported() -> None:
+    # Its answer took five seconds; by then another node had published it and a worker reported it.
+    assert simulate(20092).broken == []
+
+
 def test_a_world_goes_on_until_a_paused_node_has_answered_a_client_that_gave_up() -> None:
     assert simulate(20515).broken == []
 

@@ -97,6 +97,21 @@ async def test_an_entry_that_got_lost_is_added_again(streams: Streams, client: A
     assert len(await read(client, "w")) == 1  # its group is there again, from the beginning
 
 
+async def test_who_has_claimed_adds_nothing_that_another_node_published_and_a_worker_reported(
+    streams: Streams, client: Any
+) -> None:
+    one, other = task(3), task(4)
+    await streams.publish(Q, [one])
+    ((entry, _),) = await read(client, "w")
+    await run(client, "XACK", keys.tasks(Q), keys.WORKERS_GROUP, entry)
+    await run(client, "XDEL", keys.tasks(Q), entry)
+    await report(client, id=str(one.id), token=3, outcome="completed")
+    assert (await streams.publish(Q, [one, other], first=True)).entries == 1
+    newer = one._replace(token=5)
+    assert (await streams.publish(Q, [newer], first=True)).entries == 2
+    assert await run(client, "HGET", keys.inflight(Q), str(one.id)) == b"5"
+
+
 async def test_settling_forgets_the_report_and_the_task(streams: Streams, client: Any) -> None:
     one = task(3)
     await streams.publish(Q, [one])

@@ -305,6 +305,8 @@ class FakeStreams:
         waiting: int | None = None,
         rate: Rate | None = None,
         node: str = "node",
+        *,
+        first: bool = False,
     ) -> Backlog:
         """As `Streams.publish` of a node; without rates."""
         assert rate is None
@@ -381,10 +383,12 @@ class NodeStreams:
         tasks: Sequence[Claimed],
         waiting: int | None = None,
         rate: Rate | None = None,
+        *,
+        first: bool = False,
     ) -> Backlog:
         """As `Streams.publish`."""
         await self.probe()
-        return await self._streams.publish(queue, tasks, waiting, rate, self._node)
+        return await self._streams.publish(queue, tasks, waiting, rate, self._node, first=first)
 
     async def backlog(self, queue: str, waiting: int | None = None) -> Backlog:
         """As `Streams.backlog`."""

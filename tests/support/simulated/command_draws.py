@@ -58,7 +58,7 @@ class Draws:
         said = self._rng.choice(("", "-", 4, 10, 900_000_000_000_001))
         words: list[Any] = [keys.WORKERS_GROUP, self._rng.choice(_NODES), 600_000, said]
         words += self._rng.choice((("", ""), ("", ""), (_RATE, 4)))
-        words.append(count := self._rng.randint(0, 3))
+        words += (self._rng.choice(("", "1")), count := self._rng.randint(0, 3))
         for _ in range(count):
             words += [self._id(), self._token(), "t", "{}", "1.000", 1, 5.0, _QUEUE, 0]
         words += self._rng.choice(((), (), (self._id(), "00-1-2-01")))
