@@ -214,6 +214,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
         rows, more = await self._page(asked, before)
         for row in rows:
             self._cursors[row.slot] = Cursor(row.next_run_at, row.id)
+        self._cursors |= more  # which may be further, past what was left out
         await self._pass_on(rows)
         self._unfinished = set(more)
         # With more to come it goes on at once, after what the mailbox and the sweep have.
@@ -224,14 +225,9 @@ class Prefetcher(Actor[PrefetcherMessage]):
         per_slot = max(4, _PAGE // len(cursors))
         now = from_us(self._context.clock.now_us())
         without = sorted(self._saturated), sorted(self._saturated_keys)
-        rows = await slots.due(self._context.db, cursors, before, per_slot, *without, now)
+        page = await slots.due(self._context.db, cursors, before, per_slot, *without, now)
         self._patience.worked()
-        counts: dict[int, int] = {}
-        last: _Cursors = {}
-        for row in rows:
-            counts[row.slot] = counts.get(row.slot, 0) + 1
-            last[row.slot] = Cursor(row.next_run_at, row.id)
-        return rows, {slot: last[slot] for slot, n in counts.items() if n == per_slot}
+        return page.rows, page.more
 
     async def _pass_on(self, rows: list[DueRow]) -> None:
         """Give rows to the wheel, at its pace."""

@@ -10,6 +10,8 @@ from duly.storage.database import Database
 SLOTS = 256
 """Fixed when a store is made: the first byte of the SHA-256 of the id."""
 
+_LOOKED_AT = 8
+
 
 class Cursor(NamedTuple):
     """How far a slot has been read, in order of (next_run_at, id)."""
@@ -47,6 +49,13 @@ def due_row(row: Any) -> DueRow | None:
         row["id"], row["slot"], at, row["version"], row["priority"], row["queue"],
         row["concurrency_key"], row["fairness_key"],
     )  # fmt: skip
+
+
+class DuePage(NamedTuple):
+    """Due rows of some slots, each slot's in order; and how far those were read that may have more."""
+
+    rows: list[DueRow]
+    more: dict[int, Cursor]
 
 
 class RunningRow(NamedTuple):
@@ -139,25 +148,38 @@ async def due(
     without_queues: Sequence[str] = (),
     without_keys: Sequence[tuple[str, str]] = (),
     without_until: datetime | None = None,
-) -> list[DueRow]:
+) -> DuePage:
     """Pending tasks due before `before`, the first `per_slot` after each slot's cursor.
 
     Of `without_queues`, and of `without_keys` (queue, concurrency key), only those due after
-    `without_until` (default: none).
+    `without_until` (default: none). To leave these out, `_LOOKED_AT` times as many are looked at, at most.
     """
+    where = (
+        list(cursors), [c.at for c in cursors.values()], [c.id for c in cursors.values()], before, per_slot,
+    )  # fmt: skip
+    if not without_queues and not without_keys:
+        return _page([DueRow(*row) for row in await db.fetch("due", *where)], per_slot)
     rows = await db.fetch(
-        "due",
-        list(cursors),
-        [c.at for c in cursors.values()],
-        [c.id for c in cursors.values()],
-        before,
-        per_slot,
+        "due_but",
+        *where,
         list(without_queues),
         before if without_until is None else without_until,
         [queue for queue, _ in without_keys],
         [key for _, key in without_keys],
+        per_slot * _LOOKED_AT,
     )
-    return [DueRow(*row) for row in rows]
+    page = _page([DueRow(*tuple(row)[:-2]) for row in rows if row["wanted"]], per_slot)
+    ends = {r["slot"]: Cursor(r["next_run_at"], r["id"]) for r in rows if r["more"]}
+    return page._replace(more=page.more | ends)
+
+
+def _page(rows: list[DueRow], per_slot: int) -> DuePage:
+    counts: dict[int, int] = {}
+    last: dict[int, Cursor] = {}
+    for row in rows:
+        counts[row.slot] = counts.get(row.slot, 0) + 1
+        last[row.slot] = Cursor(row.next_run_at, row.id)
+    return DuePage(rows, {slot: last[slot] for slot, n in counts.items() if n == per_slot})
 
 
 async def due_best(

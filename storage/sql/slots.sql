@@ -45,19 +45,40 @@ where a.application_name = any($1::text[]) and a.usename = current_user
   );
 
 -- name: due
--- Pending tasks of each slot, after its cursor and before $4, at most $5 a slot. Of the queues $6
--- only those due after $7, and so of the concurrency keys $9 in the queues $8.
+-- Pending tasks of each slot, after its cursor and before $4, at most $5 a slot.
 select t.id, t.slot, t.next_run_at, t.version, t.priority, t.queue, t.concurrency_key, t.fairness_key
 from unnest($1::smallint[], $2::timestamptz[], $3::uuid[]) as c (slot, after_at, after_id)
 cross join lateral (
     select id, slot, next_run_at, version, priority, queue, concurrency_key, fairness_key from tasks
     where slot = c.slot and status = 'pending' and not paused
       and (next_run_at, id) > (c.after_at, c.after_id) and next_run_at < $4
-      and (queue <> all($6::text[]) or next_run_at > $7)
-      and (concurrency_key is null or next_run_at > $7
-           or (queue, concurrency_key) not in (select * from unnest($8::text[], $9::text[])))
     order by next_run_at, id limit $5
 ) t;
+
+-- name: due_but
+-- The same, but of the queues $6 only those due after $7, and so of the concurrency keys $9 in the
+-- queues $8. There may be millions to leave out: so no more than $10 a slot are looked at. Where it ends
+-- for that reason, the last one is answered too, wanted or not.
+select t.id, t.slot, t.next_run_at, t.version, t.priority, t.queue, t.concurrency_key, t.fairness_key,
+       t.wanted, t.place = $10 as more
+from unnest($1::smallint[], $2::timestamptz[], $3::uuid[]) as c (slot, after_at, after_id)
+cross join lateral (
+    select l.*, row_number() over in_order as place,
+           count(*) filter (where l.wanted) over in_order as wanted_so_far
+    from (
+        select id, slot, next_run_at, version, priority, queue, concurrency_key, fairness_key,
+               (queue <> all($6::text[]) or next_run_at > $7)
+               and (concurrency_key is null or next_run_at > $7
+                    or (queue, concurrency_key) not in (select * from unnest($8::text[], $9::text[])))
+               as wanted
+        from tasks
+        where slot = c.slot and status = 'pending' and not paused
+          and (next_run_at, id) > (c.after_at, c.after_id) and next_run_at < $4
+        order by next_run_at, id limit $10::bigint
+    ) l
+    window in_order as (order by l.next_run_at, l.id rows unbounded preceding)
+) t
+where (t.wanted and t.wanted_so_far <= $5::bigint) or (t.place = $10 and t.wanted_so_far < $5);
 
 -- name: due_best
 -- What is due by $3 of one queue, in the order in which it should run, without the concurrency keys $5;

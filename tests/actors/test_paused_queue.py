@@ -9,6 +9,7 @@ from firing_rig import Firing, at, due_row
 from virtual_time import VIRTUAL_TIME
 from waiting import wait_for
 
+from duly.actors import prefetcher
 from duly.actors.context import Options
 from duly.actors.dispatcher import Dispatcher
 from duly.actors.messages import Controlled
@@ -33,8 +34,8 @@ def control(firing: Firing, *controls: Control) -> None:
     firing.context.boxes.dispatcher.offer(Controlled())
 
 
-async def published(firing: Firing, count: int) -> None:
-    await wait_for(lambda: len(firing.streams.published) >= count, 120, f"{count} published")
+async def published(firing: Firing, count: int, within_s: float = 120) -> None:
+    await wait_for(lambda: len(firing.streams.published) >= count, within_s, f"{count} published")
 
 
 async def test_nothing_of_it_is_claimed_until_it_is_resumed() -> None:
@@ -144,3 +145,26 @@ async def test_an_actor_that_starts_anew_leaves_it_alone(victim: Any) -> None:
         control(firing)
         await published(firing, 100)
         assert sum(one.restarts for one in supervisor.statistics()) > 3
+
+
+async def test_a_large_one_costs_little_and_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look goes past a part of it; the looks take turns, so that what is behind it is found too."""
+    monkeypatch.setattr(prefetcher, "_PAGE", 40)
+    firing = Firing()
+    firing.streams.endless = True
+    control(firing, PAUSED)
+    firing.database.put(*(due_row(-3600 - number) for number in range(6_000)))
+    async with firing.running():
+        await anyio.sleep(30)
+        before = firing.database.rows_looked_at
+        for number in range(5):
+            firing.database.put(due_row(asyncio.get_running_loop().time(), queue="other"))
+            await published(firing, number + 1, within_s=0.6)
+            await anyio.sleep(0.5)
+        firing.database.put(due_row(-100, queue="other"))
+        await wait_for(
+            lambda: len(firing.streams.published) == 6, 15, "it is found behind the rest"
+        )
+        passed_s = asyncio.get_running_loop().time() - 30
+    # Two sweeps a second, each a part of 8 slots, and the pages of what is due of late.
+    assert firing.database.rows_looked_at - before < 2_000 * (passed_s + 1)

@@ -232,12 +232,54 @@ async def test_what_is_due_comes_by_slot_in_order_after_its_cursor(db: Database)
     assert slot is not None
     mine = {answer.id for answer in answers if answer.slot == slot}
     everything = slots.Cursor(NOW - timedelta(days=1), new[0].id)
-    found = await slots.due(db, {slot: everything}, NOW + timedelta(seconds=60), 100)
+    found, more = await slots.due(db, {slot: everything}, NOW + timedelta(seconds=60), 100)
     assert [row.id for row in found] == [one.id for one in new if one.id in mine]
+    assert more == {}
     after = slots.Cursor(found[0].next_run_at, found[0].id)
-    assert await slots.due(db, {slot: after}, NOW + timedelta(seconds=60), 100) == found[1:]
-    assert await slots.due(db, {slot: everything}, NOW, 100) == []
-    assert await slots.due(db, {slot: everything}, NOW + timedelta(60), 100, ["default"]) == []
+    minute = NOW + timedelta(seconds=60)
+    assert (await slots.due(db, {slot: after}, minute, 100)).rows == found[1:]
+    assert await slots.due(db, {slot: everything}, minute, 1) == ([found[0]], {slot: after})
+    assert await slots.due(db, {slot: everything}, NOW, 100) == ([], {})
+    assert await slots.due(db, {slot: everything}, NOW + timedelta(60), 100, ["default"]) == (
+        [],
+        {},
+    )
+
+
+async def test_of_what_is_left_out_only_so_much_is_looked_at(db: Database) -> None:
+    """However much of a paused queue is due, each look is short, and the looks get past it."""
+    rows = [
+        await submit(db, 1, due=NOW + timedelta(seconds=n), queue="other" if n >= 36 else "held")
+        for n in range(40)
+    ]
+    ((first,), *_) = rows
+    await query(db, "alter table tasks alter column slot drop expression")
+    await query(db, "update tasks set slot = $1", first.slot)
+    slot, minute = first.slot, NOW + timedelta(seconds=60)
+    cursors = {slot: slots.Cursor(NOW - timedelta(days=1), first.id)}
+    looks, found = 0, []
+    while cursors:
+        page = await slots.due(db, cursors, minute, 2, ["held"])
+        assert len(page.rows) <= 2
+        found += [row.id for row in page.rows]
+        cursors, looks = page.more, looks + 1
+    assert found == [row.id for (row,) in rows if row.queue == "other"]
+    assert looks == 5  # sixteen rows at a time, then two wanted ones, twice, and none
+    later = await slots.due(
+        db,
+        {slot: slots.Cursor(NOW, first.id)},
+        minute,
+        50,
+        ["held"],
+        (),
+        NOW + timedelta(seconds=30),
+    )
+    wanted = [
+        row
+        for (row,) in rows
+        if row.queue == "other" or row.next_run_at > NOW + timedelta(seconds=30)
+    ]
+    assert [row.id for row in later.rows] == [row.id for row in wanted]
 
 
 async def test_running_rows_come_page_by_page(db: Database) -> None:

@@ -97,6 +97,7 @@ class FakeDatabase:
         """How many did, by key."""
         self.calls: Counter[str] = Counter()
         self.rows_read = 0
+        self.rows_looked_at = 0  # of queues and keys to leave out
 
     def put(self, *rows: DueRow) -> None:
         """Insert or change pending tasks."""
@@ -188,11 +189,37 @@ class FakeDatabase:
         return []
 
     def _due(
+        self, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime, per_slot: int
+    ) -> list[Record]:  # fmt: skip
+        pages = self._pages(slots, ats, after, before)
+        return self._read([row for page in pages for row in page[:per_slot]])
+
+    def _due_but(
         self, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime,
         per_slot: int, without: list[str], without_until: datetime, of_queues: list[str],
-        without_keys: list[str],
+        without_keys: list[str], looked_at: int,
     ) -> list[Record]:  # fmt: skip
         left_out = set(zip(of_queues, without_keys, strict=True))
+        found = []
+        for page in self._pages(slots, ats, after, before):
+            wanted = 0
+            for place, row in enumerate(page[:looked_at], 1):
+                self.rows_looked_at += 1
+                is_left_out = (
+                    row.queue in without or (row.queue, row.concurrency_key) in left_out
+                ) and row.next_run_at <= without_until
+                wanted += not is_left_out
+                if not is_left_out or place == looked_at:
+                    more = {"wanted": not is_left_out, "more": place == looked_at}
+                    found.append(Record({**row._asdict(), **more}))
+                if wanted == per_slot:
+                    break
+        self.rows_read += len(found)
+        return found
+
+    def _pages(
+        self, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime
+    ) -> list[list[DueRow]]:
         cursors = dict(zip(slots, zip(ats, after, strict=True), strict=True))
         pages: dict[int, list[DueRow]] = {slot: [] for slot in slots}
         for row in self._pending():
@@ -200,17 +227,9 @@ class FakeDatabase:
                 row.next_run_at < before
                 and row.slot in cursors
                 and (row.next_run_at, row.id) > cursors[row.slot]
-                and (row.queue not in without or row.next_run_at > without_until)
-                and (
-                    (row.queue, row.concurrency_key) not in left_out
-                    or row.next_run_at > without_until
-                )
             ):
                 pages[row.slot].append(row)
-        found = []
-        for page in pages.values():
-            found += sorted(page, key=lambda row: (row.next_run_at, row.id))[:per_slot]
-        return self._read(found)
+        return [sorted(page, key=lambda row: (row.next_run_at, row.id)) for page in pages.values()]
 
     def _due_best(
         self, slots: list[int], queue: str, now: datetime, limit: int, without_keys: list[str],

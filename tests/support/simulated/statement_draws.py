@@ -203,10 +203,13 @@ class Draws:
         slots = self._some_slots()
         cursors = [self._time(-40, 0) for _ in slots]
         after = [self._rng.choice(self._ids) for _ in slots]
+        return slots, cursors, after, self._time(0), self._rng.randint(1, 3)
+
+    def _due_but(self) -> tuple[Any, ...]:
         without: list[str] = self._rng.choice(([], ["q"]))
-        limit = self._rng.randint(1, 3)
         keys = self._rng.choice((([], []), (["q", "r"], ["a", "b"])))
-        return slots, cursors, after, self._time(0), limit, without, self._time(), *keys
+        looked_at = self._rng.randint(1, 6)
+        return *self._due(), without, self._time(), *keys, looked_at
 
     def _due_best(self) -> tuple[Any, ...]:
         keys: list[str] = self._rng.choice(([], ["a"]))

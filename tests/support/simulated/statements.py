@@ -349,25 +349,50 @@ def end_sessions(store: Store, *_: Any) -> list[Row]:
 @statement
 def due(
     store: Store, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime,
+    limit: int,
+) -> list[Row]:  # fmt: skip
+    pages = _due_pages(store, slots, ats, after, before)
+    return [pick(row, _DUE) for page in pages for row in page[:limit]]
+
+
+@statement
+def due_but(
+    store: Store, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime,
     limit: int, without: list[str], without_until: datetime, of_queues: list[str],
-    without_keys: list[str],
+    without_keys: list[str], looked_at: int,
 ) -> list[Row]:  # fmt: skip
     left_out = set(zip(of_queues, without_keys, strict=True))
+    found = []
+    for page in _due_pages(store, slots, ats, after, before):
+        wanted = 0
+        for place, row in enumerate(page[:looked_at], 1):
+            is_wanted = row["next_run_at"] > without_until or (
+                row["queue"] not in without
+                and (row["queue"], row["concurrency_key"]) not in left_out
+            )
+            wanted += is_wanted
+            if is_wanted or place == looked_at:
+                found.append(pick(row, _DUE) | {"wanted": is_wanted, "more": place == looked_at})
+            if wanted == limit:
+                break
+    return found
+
+
+def _due_pages(
+    store: Store, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime
+) -> list[list[Row]]:
+    """What is due of each slot after its cursor, in order."""
     cursors = dict(zip(slots, zip(ats, after, strict=True), strict=True))
     pages: dict[int, list[Row]] = {slot: [] for slot in slots}
     for row in store.tasks.values():
         due_at = row["next_run_at"]
         if row["status"] != "pending" or row["paused"] or row["slot"] not in cursors:
             continue
-        if not due_at < before or not (due_at, row["id"]) > cursors[row["slot"]]:
-            continue
-        is_left_out = row["queue"] in without or (row["queue"], row["concurrency_key"]) in left_out
-        if not is_left_out or due_at > without_until:
-            pages[row["slot"]].append(pick(row, _DUE))
-    found = []
-    for page in pages.values():
-        found += sorted(page, key=lambda row: (row["next_run_at"], row["id"]))[:limit]
-    return found
+        if due_at < before and (due_at, row["id"]) > cursors[row["slot"]]:
+            pages[row["slot"]].append(row)
+    return [
+        sorted(page, key=lambda row: (row["next_run_at"], row["id"])) for page in pages.values()
+    ]
 
 
 @statement

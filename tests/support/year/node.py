@@ -103,7 +103,7 @@ class Node:
         self.epochs.pop(slot, None)
 
     async def _waiting(self, of: Iterable[int], before: datetime) -> list[DueRow]:
-        return await slots.due(self.db, dict.fromkeys(of, _FIRST), before, 10_000)
+        return (await slots.due(self.db, dict.fromkeys(of, _FIRST), before, 10_000)).rows
 
     # Firing
 
