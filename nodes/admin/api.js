@@ -47,10 +47,7 @@ async function call(method, path, options) {
   try {
     return await send(method, path, options);
   } catch (error) {
-    if (error.status === 401 && session) {
-      session = null;
-      onSignedOut();
-    }
+    if (error.status === 401) end();
     throw error;
   }
 }
@@ -94,9 +91,15 @@ export async function findSession() {
     session = JSON.parse(await send("GET", "/v1/session"));
   } catch (error) {
     if (error.status !== 401) throw error;
-    session = null;
+    end();
   }
   return session;
+}
+
+function end() {
+  if (session === null) return;
+  session = null;
+  onSignedOut();
 }
 
 /** Sign in with a token. */

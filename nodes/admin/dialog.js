@@ -44,3 +44,8 @@ export function ask({ title, body, confirm, danger = false, apply }) {
     dialog.showModal();
   });
 }
+
+/** The view is left, by the browser's back button say: what it asked is not asked any more, and gets no answer. */
+export function endQuestions() {
+  for (const dialog of document.querySelectorAll("dialog")) dialog.remove();
+}

@@ -22,6 +22,11 @@ const stamp = new Intl.DateTimeFormat("en-CA", {
 /** A number with its thousands apart; a dash for none. */
 export const count = (value) => (value === null || value === undefined ? "–" : whole.format(value));
 
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+
+/** A number for a small place: from a million on in short, 10.2M. */
+export const short = (value) => (value >= 1e6 ? compact.format(value) : count(value));
+
 /** Seconds as people say them: 250 ms, 4.2 s, 3 min 5 s, 2 d 4 h. */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";

@@ -1,6 +1,6 @@
 // The frame: who is signed in, which view is shown, and the URL, which holds a view's whole state.
 import { findSession, may, session, signOut, whenSignedOut } from "./api.js";
-import { notice } from "./dialog.js";
+import { endQuestions, notice } from "./dialog.js";
 import { fill, h } from "./dom.js";
 import { VIEWS } from "./views.js";
 
@@ -55,7 +55,12 @@ function ignoreLeaving(error) {
 }
 
 function find(path) {
-  const parts = path.replace(/^\/admin\/?/, "").replace(/\/$/, "").split("/").map(decodeURIComponent);
+  let parts;
+  try {
+    parts = path.replace(/^\/admin\/?/, "").replace(/\/$/, "").split("/").map(decodeURIComponent);
+  } catch {
+    return null; // "%zz" says nothing, so there is no such page
+  }
   for (const view of VIEWS) {
     const wanted = view.path.split("/");
     if (wanted.length !== parts.length) continue;
@@ -73,6 +78,7 @@ async function show({ keepFocus = false } = {}) {
   leave.abort();
   leave = new AbortController();
   const mine = leave.signal;
+  endQuestions();
   if (session === null) return showSignIn();
   frame();
   const found = find(location.pathname);

@@ -78,7 +78,9 @@ class ClusterHandlers:
         try:
             found = await self._context.streams.sight.workers()
         except TROUBLE as error:
-            raise unavailable(f"Redis does not say which workers live: {error}") from None
+            raise unavailable(
+                f"Redis does not say which workers live: {str(error) or 'no answer'}"
+            ) from None
         return answers.body(WorkerList([_shown(one) for one in found if one.says is not None]))
 
     async def slots(self, request: web.Request) -> web.Response:

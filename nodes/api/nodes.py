@@ -55,7 +55,9 @@ class NodeHandlers:
         try:
             registered = await self._context.members.registered()
         except TROUBLE as error:
-            raise unavailable(f"Redis does not say which nodes live: {error}") from None
+            raise unavailable(
+                f"Redis does not say which nodes live: {str(error) or 'no answer'}"
+            ) from None
         items = []
         for name, words in registered.items():
             info = node_info.read(words)

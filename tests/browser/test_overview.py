@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from browser_rig import Site
 from node_rig import RunningNode
 from playwright.async_api import Page, expect
@@ -17,6 +18,16 @@ async def _latest(page: Page, chart: str, line: str) -> str:
     said = await page.get_by_role("img", name=chart).get_attribute("aria-label")
     assert said is not None
     return next(part.split(f"{line} ")[1] for part in said.split(", ") if f"{line} " in part)
+
+
+async def _hide(page: Page, hidden: str) -> None:
+    """Put the page out of sight (`true`), or back (`false`): that closes its stream, and opens it anew."""
+    await page.evaluate(
+        f"""() => {{
+            Object.defineProperty(document, "hidden", {{ get: () => {hidden}, configurable: true }});
+            document.dispatchEvent(new Event("visibilitychange"));
+        }}"""
+    )
 
 
 async def test_a_chart_goes_on_by_itself(guarded: RunningNode, admin: Site) -> None:
@@ -50,6 +61,28 @@ async def test_the_overview_counts(guarded: RunningNode, admin: Site) -> None:
     await expect(page.locator("tbody tr")).to_have_count(1)
 
 
+@pytest.mark.parametrize("width", [1280, 360])
+async def test_the_counts_of_a_large_store_fit(
+    guarded: RunningNode, admin: Site, width: int
+) -> None:
+    stats = (await guarded.call("GET", "/v1/stats")).body
+    counts = {"pending": 10_234_567, "running": 999_999, "completed": 99_999_999, "failed": 12_345}
+    stats["counts"] |= {"by_status": counts, "exact": False}
+    page = await admin.open("/admin/audit", role="read", width=width)
+    await page.route("**/v1/stats", lambda route: route.fulfill(json=stats))
+    await page.get_by_role("link", name="Overview").click()
+    pending = page.locator(".tile", has_text="pending")
+    await expect(pending).to_contain_text("≈ 10.2M")
+    await expect(pending).to_have_attribute(
+        "title", "≈ 10,234,567, estimated from a part of the tasks"
+    )
+    # How far each text stays from the right edge of its tile.
+    room = await page.locator(".tile b").evaluate_all(
+        "all => all.map(b => b.parentNode.getBoundingClientRect().right - b.getBoundingClientRect().right)"
+    )
+    assert min(room) >= 8
+
+
 async def test_why_a_task_does_not_run(guarded: RunningNode, admin: Site) -> None:
     task = await guarded.client.submit("a", run_at=FAR)
     page = await admin.open(f"/admin/tasks/{task.id}", role="read")
@@ -58,6 +91,8 @@ async def test_why_a_task_does_not_run(guarded: RunningNode, admin: Site) -> Non
     await guarded.client.pause(task.id)
     await expect(panel.locator("li").first).to_contain_text("the-admin")
     await expect(panel.locator("li").nth(1)).to_contain_text("not due")
+    # Its colours have just the contrast that they need: nothing may fade them.
+    await expect(panel.locator("li").nth(1)).to_have_css("opacity", "1")
     await guarded.client.cancel(task.id)
     await expect(panel).to_be_hidden()
 
@@ -84,6 +119,19 @@ async def test_the_due_load_shows_the_herd(guarded: RunningNode, admin: Site) ->
     await canvas.focus()
     await page.keyboard.press("ArrowDown")
     await expect(page.get_by_text(": 0 tasks")).to_be_visible()
+
+
+async def test_the_due_load_goes_by_the_minutes_of_the_browsers_zone(
+    guarded: RunningNode, admin: Site
+) -> None:
+    now = from_us(guarded.context.clock.now_us())
+    half = now.replace(minute=30, second=0, microsecond=0) + timedelta(hours=2)
+    body = {"tasks": [{"type": "herd", "run_at": half.isoformat()}] * 9}
+    assert (await guarded.call("POST", "/v1/tasks/batch", body)).status == 201
+    page = await admin.open("/admin/load", role="read", zone="Asia/Kolkata")  # UTC+05:30
+    await expect(
+        page.get_by_text("9 tasks are due, 9 of them (100 %) in a minute :00")
+    ).to_be_visible()
 
 
 async def test_schedules_are_the_periodic_tasks(guarded: RunningNode, admin: Site) -> None:
@@ -114,12 +162,21 @@ async def test_a_page_out_of_sight_lets_its_stream_go(guarded: RunningNode, admi
     page = await admin.open("/admin", role="read")
     await expect(page.get_by_text("live", exact=True)).to_be_visible()
     for hidden in ("true", "false"):
-        await page.evaluate(
-            f"""() => {{
-                Object.defineProperty(document, "hidden", {{ get: () => {hidden}, configurable: true }});
-                document.dispatchEvent(new Event("visibilitychange"));
-            }}"""
-        )
+        await _hide(page, hidden)
         badge = "not live" if hidden == "true" else "live"
         await expect(page.get_by_text(badge, exact=True)).to_be_visible()
     await wait_for(lambda: guarded.context.feed.listeners == 1, 60, "the first stream is gone")
+
+
+async def test_a_session_that_has_ended_is_noticed_by_the_stream(
+    guarded: RunningNode, admin: Site
+) -> None:
+    page = await admin.open("/admin/tasks", role="read")
+    await expect(page.get_by_role("heading", name="Tasks")).to_be_visible()
+    # Nothing else tells of it: the list is not asked for again.
+    await page.route("**/v1/tasks?*", lambda route: route.abort())
+    await page.context.clear_cookies()
+    for hidden in ("true", "false"):
+        await _hide(page, hidden)
+    await expect(page.get_by_label("Token")).to_be_visible()
+    await expect(page.get_by_text("The session has ended.")).to_be_visible()

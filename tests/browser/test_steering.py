@@ -116,7 +116,7 @@ async def test_the_ledger_shows_verdicts_and_refused_reports(
     guarded: RunningNode, admin: Site
 ) -> None:
     (task_id,) = await _failed(guarded, "mail.send", 1)
-    late = {"token": 1, "outcome": "completed", "worker": "w-2"}
+    late = {"token": 2**63 - 1, "outcome": "completed", "worker": "w-2"}
     assert (await guarded.call("POST", f"/v1/tasks/{task_id}/report", late)).status == 409
     page = await admin.open("/admin/ledger", role="read")
     await expect(page.locator("tbody tr")).to_contain_text("Boom")
@@ -135,3 +135,4 @@ async def test_the_ledger_shows_verdicts_and_refused_reports(
     await expect(rows.nth(0)).to_contain_text("failed")
     await expect(rows.nth(1)).to_contain_text("refused")
     await expect(rows.nth(1)).to_contain_text("stale attempt")
+    await expect(rows.nth(1)).to_contain_text("9223372036854775807")  # no number of JavaScript

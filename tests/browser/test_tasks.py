@@ -219,8 +219,9 @@ async def test_a_periodic_task_shows_its_next_fire_times(guarded: RunningNode, a
 async def test_a_task_that_is_not_there_and_a_page_that_is_not(admin: Site) -> None:
     page = await admin.open("/admin/tasks/00000000-0000-7000-8000-000000000000", role="read")
     await expect(page.get_by_role("alert")).to_contain_text("there is no task")
-    await page.goto("/admin/nowhere")
-    await expect(page.get_by_text("There is no such page.")).to_be_visible()
+    for path in ("/admin/tasks/%zz", "/admin/nowhere"):
+        await page.goto(path)
+        await expect(page.get_by_text("There is no such page.")).to_be_visible()
     await page.get_by_role("link", name="To the start").click()
     await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
 
@@ -254,3 +255,17 @@ async def test_the_audit_log_tells_who_did_it(guarded: RunningNode, admin: Site)
     await expect(row).to_contain_text("the-admin")
     await row.get_by_role("link").click()
     await expect(page.get_by_role("heading", name="a", exact=True)).to_be_visible()
+
+
+async def test_a_question_ends_when_its_view_is_left(guarded: RunningNode, admin: Site) -> None:
+    task = await guarded.client.submit("a", run_at=FAR)
+    page = await admin.open("/admin/tasks", role="submit")
+    await page.locator("tbody a").click()
+    await page.get_by_role("button", name="Cancel").click()
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await page.go_back()
+    await expect(page.get_by_role("heading", name="Tasks")).to_be_visible()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await page.locator("tbody a").click()
+    await expect(page.get_by_role("button", name="Cancel")).to_be_visible()
+    assert (await guarded.client.get(task.id)).status == "pending"

@@ -149,3 +149,18 @@ async def test_without_the_lease_servers_nobody_knows_the_owners(
             answer = await node.call("GET", "/v1/slots")
             assert answer.status == 503
             assert "lease servers" in answer.body["detail"]
+
+
+async def test_what_redis_does_not_answer_is_told_in_words(
+    fresh_database: str, tmp_path: Path
+) -> None:
+    with several(tmp_path, 1) as (server,):
+        async with running_node(fresh_database, server.url, redis_timeout_s=1.0) as node:
+            server.pause()
+            try:
+                for path in ("/v1/workers", "/v1/nodes"):
+                    answer = await node.call("GET", path)
+                    assert answer.status == 503
+                    assert answer.body["detail"].rpartition(": ")[2]
+            finally:
+                server.resume()

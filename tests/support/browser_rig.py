@@ -68,12 +68,12 @@ class Site:
         self._contexts: list[BrowserContext] = []
 
     async def open(self, path: str = "/admin", *, role: Role | None = None, width: int = 1280,
-                   dark: bool = False) -> Page:  # fmt: skip
+                   dark: bool = False, zone: str = "Europe/Berlin") -> Page:  # fmt: skip
         """A new window, with a jar of its own; with `role` somebody is signed in."""
         context = await self._browser.new_context(
             base_url=self.url, viewport={"width": width, "height": 900 if width > 600 else 740},
             color_scheme="dark" if dark else "light", reduced_motion="reduce",
-            timezone_id="Europe/Berlin", locale="en-GB",
+            timezone_id=zone, locale="en-GB",
         )  # fmt: skip
         self._contexts.append(context)
         context.set_default_timeout(DEADLINE_MS)

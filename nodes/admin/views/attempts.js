@@ -35,17 +35,20 @@ function rowsOf(task, item, at, text) {
     ? [{ attempt: task.retry_count + 1, outcome: "running", worker: task.worker, started_at: task.started_at, token: task.version }]
     : [];
   const ended = item.attempts.map((run, number) => ({
-    ...run, occurrence: null, said: () => said(run, (name) => rawAt(text, "items", at, "attempts", number, name)),
+    ...run, occurrence: null, token: digits(run.token, text, "items", at, "attempts", number, "token"), said: () => said(run, (name) => rawAt(text, "items", at, "attempts", number, name)),
     late: run.started_at && run.attempt === 1 ? duration(seconds(item.occurrence, run.started_at)) : null,
   }));
-  const refused = item.rejected.map((report) => ({
-    outcome: report.outcome, refused: true, worker: report.worker, token: report.token, said: () => refusal(report),
+  const refused = item.rejected.map((report, number) => ({
+    outcome: report.outcome, refused: true, worker: report.worker, token: digits(report.token, text, "items", at, "rejected", number, "token"), said: () => refusal(report),
   }));
   const rows = [...running, ...ended, ...refused];
   // The due time and its verdict stand in its first row.
   const first = { occurrence: item.occurrence, through: item.through, verdict: item.verdict, reason: item.reason };
   return rows.length ? rows.map((row, number) => (number ? row : { ...row, ...first })) : [first];
 }
+
+/** A token with all its digits: a refused one may be any, beyond what a JavaScript number holds too. */
+const digits = (token, text, ...path) => (Number.isSafeInteger(token) ? token : rawAt(text, ...path));
 
 const seconds = (from, to) => (Date.parse(to) - Date.parse(from)) / 1000;
 

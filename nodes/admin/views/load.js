@@ -43,7 +43,8 @@ export async function show(main, context) {
 const label = (one) => one.name ?? "all others";
 const sum = (counts) => counts.reduce((so_far, one) => so_far + one, 0);
 const share = (part, whole) => (whole ? `${Math.round((100 * part) / whole)} %` : "–");
-const minuteOf = (ms) => Math.floor(ms / 60_000) % 60;
+// Of this browser's zone, as all times: some zones are half an hour off.
+const minuteOf = (ms) => new Date(ms).getMinutes();
 
 const atZero = (from, counts) => counts.reduce((so_far, one, at) => so_far + (minuteOf(from + at * 60_000) === 0 ? one : 0), 0);
 

@@ -2,7 +2,7 @@
 import { get } from "../api.js";
 import { Chart } from "../charts.js";
 import { fill, h } from "../dom.js";
-import { badge, count, duration } from "../format.js";
+import { badge, count, duration, short } from "../format.js";
 import { listen } from "../live.js";
 import { table } from "../table.js";
 
@@ -46,16 +46,17 @@ export async function show(main, context) {
 function tilesOf({ counts, windows }, hasAlerts) {
   const five = windows["5m"];
   const about = counts && !counts.exact ? "≈ " : "";
-  const status = (name) => [name, counts && `${about}${count(counts.by_status[name])}`, `/admin/tasks?status=${name}`];
+  const status = (name) => [name, counts && `${about}${short(counts.by_status[name])}`, `/admin/tasks?status=${name}`,
+    counts && `${about}${count(counts.by_status[name])}${about && ", estimated from a part of the tasks"}`];
   const all = [
     status("pending"), status("running"), status("completed"), status("failed"),
     ["lag p50", duration(five.lag.p50)], ["lag p99", duration(five.lag.p99)],
     ["failure rate", percent(five.failure_rate)],
-    ["started, 5 min", count(five.started)],
+    ["started, 5 min", short(five.started)],
   ];
   return [
     hasAlerts && h("a", { class: "tile bad-text", href: "/admin/alerts?open=true" }, h("span", null, "alerts"), h("b", null, "open")),
-    all.map(([name, text, href]) => h(href ? "a" : "div", { class: "tile", href, title: about && href ? "estimated from a part of the tasks" : null }, h("span", null, name), h("b", null, text ?? "–"))),
+    all.map(([name, text, href, title]) => h(href ? "a" : "div", { class: "tile", href, title }, h("span", null, name), h("b", null, text ?? "–"))),
   ];
 }
 
