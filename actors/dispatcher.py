@@ -281,6 +281,8 @@ class Dispatcher(Actor[DispatcherMessage]):
             claimed = await self._fire(name, queue, rows, pace)
         if claimed < grant.permits:
             await self._firing.give_back(name, pace, grant.permits - claimed)
+            queue.gave_back()
+            self.mailbox.nudge()
 
     async def _probe(self) -> None:
         try:

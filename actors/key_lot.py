@@ -5,6 +5,7 @@ key without room holds up nobody.
 """
 
 from bisect import bisect_left, insort
+from uuid import UUID
 
 from duly.actors.gate import Gate
 from duly.actors.lanes import Place
@@ -23,6 +24,7 @@ class KeyLot:
         self._rows: list[Place] = []  # the best last
         self.out = 0
         """Rows that stand in line, or are being claimed."""
+        self._in_line: dict[UUID, Place] = {}
         self.gate = Gate()
         self.saturated = False
         """Rows were turned away: the store holds due ones that this lot does not know."""
@@ -69,6 +71,20 @@ class KeyLot:
         room = 0 if self.gate.blocked else max(0, self.gate.allowance - self.out)
         rows = [self._rows.pop() for _ in range(min(room, len(self._rows)))]
         self.out += len(rows)
+        self._in_line.update((place[-1].id, place) for place in rows)
+        return rows
+
+    def left_line(self, row_id: UUID) -> None:
+        """A row that was let out is being claimed, or gone."""
+        self._in_line.pop(row_id, None)
+
+    def call_back(self) -> list[Place]:
+        """Let those that stand in line wait here again; answers them."""
+        rows = list(self._in_line.values())
+        self._in_line.clear()
+        self.out -= len(rows)
+        for place in rows:
+            self.add(place)
         return rows
 
     def tried(self, claimed: int, held: int) -> None:

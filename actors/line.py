@@ -117,6 +117,10 @@ class Line:
         """Note what was answered; `now` as in `pace_pause_s`."""
         self._ask_at = now + grant.wait_s
 
+    def gave_back(self) -> None:
+        """Permits were not used: others of its tasks may have them at once."""
+        self._ask_at = 0.0
+
     @property
     def idle(self) -> bool:
         """Nothing is known that would be missed."""

@@ -82,14 +82,17 @@ class ReadyQueue:
         """
         taken: list[DueRow] = []
         while len(taken) < limit and (place := self._line.pop(up_to)) is not None:
-            del self._rows[place[-1].id]
-            taken.append(place[-1])
+            row = place[-1]
+            del self._rows[row.id]
+            taken.append(row)
+            if row.concurrency_key is not None and row.concurrency_key in self._lots:
+                self._lots[row.concurrency_key].left_line(row.id)
         return taken
 
     def tried(self, rows: Iterable[DueRow], held: Iterable[DueRow]) -> set[str]:
         """Of rows that were taken: those that found no room for their key, `held`, wait on.
 
-        Answers the keys that have no room.
+        Answers the keys that have no room. What stands in line with them makes way for the others.
         """
         without_room = Counter(row.concurrency_key for row in held)
         for key, count in Counter(row.concurrency_key for row in rows).items():
@@ -100,7 +103,10 @@ class ReadyQueue:
         keys = {row.concurrency_key for row in rows if row.concurrency_key is not None}
         for key in keys:
             self._let_out(key)
-        return {key for key in keys if key in self._lots and self._lots[key].gate.blocked}
+        blocked = {key for key in keys if key in self._lots and self._lots[key].gate.blocked}
+        for key in blocked:
+            self._call_back(key)
+        return blocked
 
     def free(self, key: str) -> None:
         """There may be room for a key again."""
@@ -189,6 +195,12 @@ class ReadyQueue:
         if lot.is_over:
             self._lots.pop(key, None)
 
+    def _call_back(self, key: str) -> None:
+        """It may make the lot a little longer than it should be: by no more than its gate lets out."""
+        for place in self._lots[key].call_back():
+            self._line.discard(place)
+            self._in_lots += 1
+
     def _discard(self, place: Place) -> None:
         key = place[-1].concurrency_key
         del self._rows[place[-1].id]
@@ -208,6 +220,7 @@ class ReadyQueue:
         key = place[-1].concurrency_key
         if key is not None and key in self._lots:
             lot = self._lots[key]
+            lot.left_line(place[-1].id)
             lot.out -= 1
             if lot.is_over:
                 del self._lots[key]

@@ -7,7 +7,8 @@
 -- early all the same, publish.lua holds back, by a bucket of its own.
 --
 -- Nodes that wait for permits say a rank: that of the task so far down their line as what comes in some
--- milliseconds. It counts until a little after the time at which they were told to come again. Nobody gets
+-- milliseconds. It counts until a little after the time at which they were told to come again, or until the
+-- node gives permits back. Nobody gets
 -- permits for tasks that rank behind it; so they go in the order of their ranks, but for that little.
 --
 -- KEYS[1] buckets (hash)   KEYS[2] who waits for permits (hash: node -> "rank said_at until", µs)
@@ -59,7 +60,8 @@ local wait = math.ceil((level + math.max(1, together) - burst) / rate * 1000000)
 wait = math.max(0, wait - (wanted > 0 and early or 0))
 if not in_turn then wait = math.max(wait, IN_TURN) end
 
-if wanted > 0 and granted == wanted then
+-- Permits that come back were of tasks that had no turn after all: it may be theirs that it spoke of.
+if (wanted > 0 and granted == wanted) or tonumber(ARGV[5]) > 0 then
   redis.call('HDEL', KEYS[2], node)
 elseif granted < wanted and ARGV[6] ~= '' then
   local place = math.min(wanted, granted + math.max(1, math.floor(rate * LINE / 1000000)))

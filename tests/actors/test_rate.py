@@ -11,6 +11,7 @@ from rate_rig import Cluster
 from virtual_time import VIRTUAL_TIME
 from waiting import wait_for
 
+from duly.actors.messages import Freed
 from duly.storage import keys
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.queues import Control
@@ -146,6 +147,43 @@ async def test_permits_of_claims_that_lost_go_to_others() -> None:
         # Without giving back, the lost claims would have used up five seconds of the rate.
         assert len(cluster.out) >= 30
         assert cluster.most_within(1.0) <= 20
+
+
+@pytest.mark.parametrize(("rate", "burst"), [(10, 1), (100, None)])
+async def test_a_key_without_room_takes_no_permits_from_others(
+    rate: float, burst: int | None
+) -> None:
+    cluster = Cluster()
+    urgent = [due_row(-100, key="k", priority=9) for _ in range(1000)]
+    others = [due_row(-1, priority=0) for _ in range(round(rate * 25))]
+    cluster.control(rated(rate, burst))
+    async with cluster.running():
+        await cluster.send(urgent + others)
+        await anyio.sleep(20)
+    assert cluster.most_within(1.0) <= rate * 1.001 + max(1, rate / 10)
+    assert len(cluster.out) >= 0.9 * rate * 20
+
+
+async def test_a_key_that_is_freed_again_and_again_holds_up_nobody() -> None:
+    cluster = Cluster()
+    urgent = [due_row(-100, key="k", priority=9) for _ in range(1000)]
+    others = [due_row(-1, priority=0) for _ in range(1500)]
+    cluster.control(rated(50))
+    keyed = {row.id for row in urgent}
+    ended = 0
+    async with cluster.running():
+        await cluster.send(urgent + others)
+        for _ in range(200):
+            await anyio.sleep(0.1)
+            for _, task_id in cluster.out[ended:]:
+                if task_id in keyed:
+                    cluster.database.end(task_id)
+            ended = len(cluster.out)
+            for node in cluster.nodes.values():
+                await node.context.boxes.dispatcher.send(Freed(frozenset({"k"})))
+        count = len(cluster.out)
+    assert sum(task_id in keyed for _, task_id in cluster.out) >= 100
+    assert count >= 0.9 * 50 * 20
 
 
 async def test_a_store_that_stands_still_does_not_lead_to_more_at_once_after_it() -> None:

@@ -60,12 +60,21 @@ async def test_what_waits_with_another_node_goes_before_what_ranks_behind_it(
 ) -> None:
     await streams.permits.ask(Q, SLOW, range(5))
     await streams.permits.ask(Q, SLOW, [1_000])  # it waits, and may be a second ahead
-    await streams.permits.give_back(Q, SLOW, 5)
+    await other.permits.give_back(Q, SLOW, 5)
     count, wait_s = await other.permits.ask(Q, SLOW, [1_500, 2_000, 2_001, 2_002])
     assert count == 2
     assert 0 < wait_s < 1
     assert (await streams.permits.ask(Q, SLOW, [1_000, 1_001])).permits == 2
     assert (await other.permits.ask(Q, SLOW, [2_001])).permits == 1
+
+
+async def test_a_node_whose_tasks_had_no_turn_holds_up_nobody(
+    streams: Streams, other: Streams
+) -> None:
+    await other.permits.ask(Q, SLOW, range(3))
+    assert (await streams.permits.ask(Q, SLOW, [7, 8, 9])).permits == 2  # one waits
+    await streams.permits.give_back(Q, SLOW, 2)
+    assert (await other.permits.ask(Q, SLOW, [9_000, 9_001])).permits == 2
 
 
 async def test_a_node_that_may_not_say_holds_up_nobody(streams: Streams, other: Streams) -> None:
