@@ -81,8 +81,23 @@ export async function getExact(path, signal) {
 /** A change. `body` is a value, or JSON text as it is to be sent. */
 export async function change(method, path, body, headers) {
   const sent = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
-  const text = await call(method, path, { body: sent, headers });
+  const text = await asBefore(() => call(method, path, { body: sent, headers }));
   return text ? JSON.parse(text) : null;
+}
+
+/** Signing in in another tab makes a new session for this one, too: its CSRF token is another. */
+async function asBefore(request) {
+  const before = session;
+  try {
+    return await request();
+  } catch (error) {
+    if (error.status !== 403) throw error;
+    const now = await findSession();
+    if (now === null || before === null || now.csrf === before.csrf) throw error;
+    if (now.name === before.name && now.role === before.role) return request();
+    session = before; // and so refused again, until somebody looks who it is
+    throw new ApiError(403, { detail: `another tab has signed in as ${now.name} (${now.role}): reload the page` });
+  }
 }
 
 /** Find out who is signed in. */

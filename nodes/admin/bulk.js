@@ -2,7 +2,7 @@
 import { change, may } from "./api.js";
 import { ask } from "./dialog.js";
 import { field, fill, h, select } from "./dom.js";
-import { badge, count, shortId } from "./format.js";
+import { badge, count, duration, shortId } from "./format.js";
 
 const ACTIONS = [["cancel", "cancel"], ["retry", "retry"], ["pause", "pause"], ["resume", "resume"], ["reschedule", "reschedule"]];
 
@@ -18,9 +18,12 @@ export function bulkButton(context, query, action, name) {
 async function choose(context, filter, action) {
   const what = select("action", ACTIONS, action);
   const rate = h("input", { type: "number", name: "rate", min: 0.1, max: 10_000, step: "any", value: 500, required: true });
-  const delay = h("input", { type: "number", name: "delay", min: 0, step: "any", value: 0 });
+  const delay = h("input", { type: "number", name: "delay", min: 0, step: "any", value: 0, required: true });
   const delayField = field("Due in, seconds from now", delay);
-  const fit = () => { delayField.hidden = what.value !== "reschedule"; };
+  const fit = () => {
+    delayField.hidden = what.value !== "reschedule";
+    delay.disabled = delayField.hidden; // what is not asked for is not checked either
+  };
   what.addEventListener("change", fit);
   fit();
   let request = null;
@@ -45,6 +48,7 @@ async function apply(context, request, found) {
     confirm: `${request.action} ${number}`, danger: request.action === "cancel",
     body: [
       h("p", null, "Nothing has been changed yet. With ", said(request.filter), ":"),
+      request.action === "reschedule" && h("p", null, request.delay ? `They become due ${duration(request.delay)} from now.` : "They become due now."),
       h("ul", { class: "sample", "aria-label": "Some of them" }, found.sample.map((task) => h("li", null, h("span", { class: "mono" }, shortId(task.id)), ` ${task.type} `, badge(task.status)))),
       found.count > found.sample.length && h("p", { class: "dim" }, `and ${count(found.count - found.sample.length)} more.`),
     ],

@@ -64,7 +64,7 @@ async function save(task, fields) {
     await change("PATCH", `/v1/tasks/${task.id}`, `{${members.join(",")}}`, { "If-Match": `"${task.version}"` });
   } catch (error) {
     for (const { field: name, message } of error.errors ?? []) {
-      fields.find((one) => name === one.name || name.startsWith(`${one.name}.`))?.control.problem(message);
+      fields.find((one) => name.split(/[.[]/)[0] === one.name)?.control.problem(message);
     }
     throw error;
   }

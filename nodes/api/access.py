@@ -14,6 +14,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from datetime import datetime
 from typing import Final, NamedTuple, get_args
 
 import msgspec
@@ -99,6 +100,8 @@ class Caller(NamedTuple):
     name: str | None
     role: Role | None
     """None: a stranger, who sees what is open to everybody."""
+    expires_at: datetime | None = None
+    """When the token expires, on PostgreSQL's clock; None: never."""
 
     def may(self, needed: Role) -> bool:
         """Whether this is the role `needed` or one above it."""
@@ -223,7 +226,7 @@ class Access:
     def _let_in(self, token: Token, needed: Role) -> Caller:
         if self._rates is not None:
             self._hold_rate(self._rates, token)
-        who = Caller(token.name, token.role)
+        who = Caller(token.name, token.role, token.expires_at)
         if not who.may(needed):
             detail = f"this needs the role {needed}; the token has {token.role}"
             raise Problem(403, "Forbidden", detail)

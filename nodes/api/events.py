@@ -9,8 +9,10 @@ from aiohttp import web
 from duly.actors.broadcaster import AlertEvent, Event
 from duly.actors.context import Context
 from duly.nodes.api import queries
+from duly.nodes.api.access import caller
 from duly.nodes.api.event_hub import Client, EventHub, Newest, Wants
 from duly.nodes.api.problems import unavailable
+from duly.wheel.durations import to_us
 
 PARAMETERS: Final = ("queue", "type", "task_id")
 
@@ -58,7 +60,7 @@ class EventHandlers:
 
     async def _send(self, request: web.Request, answer: web.StreamResponse, client: Client) -> None:
         now_s = self._clock.monotonic()
-        until_s, beat_at = now_s + LIFE_S, now_s + _HEARTBEAT_S
+        until_s, beat_at = now_s + self._life_s(), now_s + _HEARTBEAT_S
         while not client.closed and now_s < until_s and not _is_gone(request):
             lines = await client.lines(_LOOK_S)
             now_s = self._clock.monotonic()
@@ -66,6 +68,13 @@ class EventHandlers:
                 data = b"".join(line.encode() for line in lines)
                 await answer.write(data or b": still here\n\n")
                 beat_at = now_s + _HEARTBEAT_S
+
+    def _life_s(self) -> float:
+        """How long a stream that begins now lasts: not beyond its token."""
+        expires_at = caller().expires_at
+        if expires_at is None:
+            return LIFE_S
+        return min(LIFE_S, (to_us(expires_at) - self._clock.now_us()) / 1_000_000)
 
 
 def _is_gone(request: web.Request) -> bool:

@@ -136,3 +136,20 @@ async def test_the_ledger_shows_verdicts_and_refused_reports(
     await expect(rows.nth(1)).to_contain_text("refused")
     await expect(rows.nth(1)).to_contain_text("stale attempt")
     await expect(rows.nth(1)).to_contain_text("9223372036854775807")  # no number of JavaScript
+
+
+async def test_reschedule_tells_when_before_it_does_it(guarded: RunningNode, admin: Site) -> None:
+    await guarded.client.submit("a", run_at="2040-01-01T00:00:00Z")
+    page = await admin.open("/admin/tasks?type=a", role="admin")
+    await page.get_by_role("button", name="Act on all of these").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Action").select_option("reschedule")
+    await dialog.get_by_label("Due in").fill("")
+    await dialog.get_by_role("button", name="Look first").click()
+    is_missing = await dialog.get_by_label("Due in").evaluate(
+        "field => field.validity.valueMissing"
+    )
+    assert is_missing  # an empty field is not "now"
+    await dialog.get_by_label("Due in").fill("7200")
+    await dialog.get_by_role("button", name="Look first").click()
+    await expect(dialog).to_contain_text("They become due 2 h from now.")

@@ -1,5 +1,7 @@
 """GET /v1/events: what happens to tasks, as it happens."""
 
+import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from private_valkey import PrivateValkey
 from waiting import wait_for
 
 from duly.actors.feed import Feed
+from duly.nodes.api.access import Caller
 from duly.nodes.api.event_hub import QUEUE_MAX, Client, Line
 
 FAR = "2040-01-01T00:00:00Z"
@@ -153,3 +156,15 @@ async def test_only_so_many_may_look_on(node: RunningNode, monkeypatch: pytest.M
     async with events(node.http) as stream:
         await node.client.submit("a", run_at=FAR)
         await stream.until("task", change="submitted")
+
+
+async def test_a_stream_ends_with_its_token(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brief = Caller("brief", "read", datetime.now(UTC) + timedelta(seconds=2))
+    monkeypatch.setattr("duly.nodes.api.events.caller", lambda: brief)
+    async with node.http.get("/v1/events") as answer:
+        assert answer.status == 200
+        async with asyncio.timeout(120):  # far below the 15 minutes of others
+            while await answer.content.readline():
+                pass

@@ -1,6 +1,7 @@
 """The table of roles, and whom wrong tokens hold back."""
 
 import hashlib
+from datetime import UTC, datetime
 from typing import cast, get_args
 
 import pytest
@@ -84,6 +85,13 @@ class Gate:
         tokens = [Token(s, "read", hashlib.sha256(s.encode()).hexdigest()) for s in secrets]
         self._access = Access(tokens, 0.0, 1, self.clock, cast("Database", None))
 
+    def until(self, secret: str, expires_at: datetime | None) -> datetime | None:
+        """Until when somebody is known to be let in, with a token that expires then."""
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        tokens = [Token(secret, "read", digest, expires_at)]
+        brief = Access(tokens, 0.0, 1, self.clock, cast("Database", None))
+        return brief.admit(f"Bearer {secret}", "10.0.0.1", "read").expires_at
+
     def knock(self, secret: str, address: str) -> int:
         """The status that the request gets; 200 if it is let in."""
         try:
@@ -98,6 +106,12 @@ class Gate:
             if self.knock(f"wrong {count}", address) == 429:
                 return count
         raise AssertionError("never held back")
+
+
+def test_who_is_let_in_is_known_with_the_end_of_the_token() -> None:
+    ends = datetime(2040, 1, 1, tzinfo=UTC)
+    assert Gate().until("brief", ends) == ends
+    assert Gate().until("lasting", None) is None
 
 
 def test_wrong_tokens_hold_back_their_address_alone() -> None:
