@@ -32,6 +32,7 @@ log = logging.getLogger("duly.recorder")
 
 _BLOCK_MS = 1000
 _QUEUES_EVERY_S = 5.0
+_NEW_QUEUE_S = 1.0  # so soon, if this node has published to a new one
 _ORPHAN_IDLE_MS = 10_000
 _FINISH_S = 2.0
 _TELL_EVERY_S = 10.0
@@ -143,8 +144,10 @@ class Recorder(Actor[RecorderMessage]):
     async def _find_queues(self) -> None:
         """Learn the queues, and take over what dead nodes had read and not recorded."""
         clock, streams = self._context.clock, self._context.streams
-        if clock.monotonic() < self._queues_at:
+        early_s = _QUEUES_EVERY_S - _NEW_QUEUE_S if streams.has_new_queue else 0.0
+        if clock.monotonic() < self._queues_at - early_s:
             return
+        streams.has_new_queue = False
         known = await streams.known_queues()
         unlisted = set(self._queues) - known
         for queue in unlisted:

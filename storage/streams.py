@@ -44,6 +44,8 @@ class Streams:
         """Reads for people, over the same connections."""
         self.permits = Permits(self._scripts, node_id)
         self._announced: set[str] = set()
+        self.has_new_queue = False
+        """A queue has been announced; whoever reads reports takes note, and sets it back."""
         self._announced_reports: set[str] = set()
 
     async def close(self) -> None:
@@ -101,6 +103,7 @@ class Streams:
         await self._command("SADD", keys.QUEUES, queue)
         await self._make_group(keys.reports(queue), keys.NODES_GROUP)
         await self._make_group(keys.tasks(queue), keys.WORKERS_GROUP)
+        self.has_new_queue = self.has_new_queue or queue not in self._announced
         self._announced.add(queue)
 
     async def check_queue(self, queue: str) -> None:

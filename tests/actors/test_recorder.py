@@ -217,6 +217,23 @@ async def test_c33_a_queue_whose_name_redis_lost_is_still_read(
     assert await context.streams.known_queues() == {Q, "quiet"}
 
 
+async def test_a_queue_that_this_node_has_just_published_to_is_read_soon(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "_QUEUES_EVERY_S", 3_600.0)
+    await own_all(context.db)
+    await context.streams.announce(Q)
+    one = Recorder(context)
+    await one._find_queues()
+    await context.streams.announce("new")
+
+    async def read() -> bool:
+        await one._find_queues()
+        return one._queues == [Q, "new"]
+
+    await wait_for(read, 60, "it is read")
+
+
 async def test_a_gain_of_slots_brings_what_a_dead_node_had_read(
     fresh_database: str, redis_url: str, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
