@@ -161,7 +161,7 @@ async def test_a_key_without_room_takes_no_permits_from_others(
         await cluster.send(urgent + others)
         await anyio.sleep(20)
     assert cluster.most_within(1.0) <= rate * 1.001 + max(1, rate / 10)
-    assert len(cluster.out) >= 0.9 * rate * 20
+    assert len(cluster.out) >= 0.75 * rate * 20
 
 
 async def test_a_key_that_is_freed_again_and_again_holds_up_nobody() -> None:
@@ -183,7 +183,7 @@ async def test_a_key_that_is_freed_again_and_again_holds_up_nobody() -> None:
                 await node.context.boxes.dispatcher.send(Freed(frozenset({"k"})))
         count = len(cluster.out)
     assert sum(task_id in keyed for _, task_id in cluster.out) >= 100
-    assert count >= 0.9 * 50 * 20
+    assert count >= 0.75 * 50 * 20
 
 
 async def test_a_store_that_stands_still_does_not_lead_to_more_at_once_after_it() -> None:
