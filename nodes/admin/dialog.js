@@ -1,8 +1,9 @@
 // Questions before changes, and short notices after them.
 import { h, fill } from "./dom.js";
 
-/** Say it at the edge of the page, and to screen readers. */
+/** Say it at the edge of the page, and to screen readers; not while it stands there already. */
 export function notice(text, isBad = false) {
+  if ([...document.getElementById("notices").children].some((one) => one.textContent === text)) return;
   const made = h("div", { class: `notice${isBad ? " bad" : ""}` }, text);
   document.getElementById("notices").append(made);
   setTimeout(() => made.remove(), isBad ? 10_000 : 5_000);

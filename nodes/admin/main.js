@@ -117,7 +117,10 @@ function frame() {
   const links = VIEWS.filter((view) => view.name && may(view.role ?? "read")).map((view) =>
     h("a", { href: view.path ? `/admin/${view.path}` : "/admin",
              "aria-current": (here === view || here?.under === view.name) && "page" }, view.name));
-  fill(document.getElementById("nav"), links);
+  const nav = fill(document.getElementById("nav"), links);
+  const current = links.find((link) => link.hasAttribute("aria-current"));
+  // On a narrow screen the links are one line that scrolls sideways.
+  if (current) nav.scrollLeft = current.offsetLeft - nav.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;
   const who = document.getElementById("who");
   if (session.name === null) return void fill(who, "No tokens set");
   const out = h("button", { type: "button", onclick: leaveSession }, "Sign out");

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from browser_rig import Site
 from node_rig import RunningNode
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 from waiting import wait_for
 
 from duly.wheel.durations import from_us
@@ -81,6 +81,22 @@ async def test_the_counts_of_a_large_store_fit(
         "all => all.map(b => b.parentNode.getBoundingClientRect().right - b.getBoundingClientRect().right)"
     )
     assert min(room) >= 8
+
+
+async def test_trouble_that_goes_on_is_told_once_at_a_time(
+    guarded: RunningNode, admin: Site
+) -> None:
+    page = await admin.open("/admin", role="read")
+    await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    asked = []
+
+    async def refuse(route: Route) -> None:
+        asked.append(route.request.url)
+        await route.fulfill(status=503, json={"detail": "no connection to PostgreSQL"})
+
+    await page.route("**/v1/stats", refuse)
+    await wait_for(lambda: len(asked) >= 2, 60, "it was asked for twice")
+    await expect(page.get_by_text("no connection to PostgreSQL")).to_have_count(1)
 
 
 async def test_why_a_task_does_not_run(guarded: RunningNode, admin: Site) -> None:

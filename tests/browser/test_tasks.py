@@ -299,3 +299,10 @@ async def test_another_tab_that_signs_in_anew_takes_nothing_from_this_one(
     await page.get_by_role("button", name="Resume").click()
     await page.get_by_role("dialog").get_by_role("button", name="Resume").click()
     await expect(page.get_by_role("dialog")).to_contain_text("signed in as the-read (read)")
+
+
+async def test_the_link_of_the_view_is_in_sight_on_a_telephone(admin: Site) -> None:
+    page = await admin.open("/admin/audit", role="admin", width=360)
+    link = page.get_by_role("link", name="Audit")
+    await expect(link).to_have_attribute("aria-current", "page")
+    await expect(link).to_be_in_viewport(ratio=1)
