@@ -8,6 +8,7 @@ from uuid import UUID
 
 from store_rig import ME, NOW, ended, new_task, opened, own_all, query
 
+from duly.actors import cancelling
 from duly.actors.recording import record
 from duly.storage import alerts, audit, claims, courses, submitting, tasks
 from duly.storage.alerts import Alert, Filter
@@ -16,6 +17,8 @@ from duly.storage.courses import Move, Place
 from duly.storage.database import Database
 from duly.storage.slots import DueRow
 from duly.storage.tasks import Change
+from duly.wheel.clock import ClusterClock
+from duly.wheel.durations import to_us
 
 HOUR = timedelta(hours=1)
 
@@ -193,7 +196,9 @@ async def test_alerts_of_a_cancelled_task_and_of_one_that_is_not_watched_any_mor
 ) -> None:
     gone, changed = await watched(db, expect_within=60), await watched(db, expect_within=60)
     await alerts.raise_silent(db, NOW + HOUR, 10)
-    await tasks.cancel(db, gone, NOW + HOUR)
+    clock = ClusterClock(lambda: 0.0)
+    clock.observe(0.0, 0.0, to_us(NOW + HOUR))
+    assert await cancelling.cancel(db, clock, gone) is not None
     plain = Change(schedule='{"every": 3600.0}', interval=HOUR)
     done = await tasks.patch(db, changed, plain, None, NOW + HOUR)
     assert done is not None
