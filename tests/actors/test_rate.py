@@ -77,9 +77,10 @@ async def test_nobody_polls_while_all_wait_for_the_next_permit() -> None:
     assert len(calls) < 10 * 20
 
 
-async def test_the_first_of_all_nodes_goes_first() -> None:
+@pytest.mark.parametrize("first", range(1_000, 1_008))  # whichever node has the best one
+async def test_the_first_of_all_nodes_goes_first(first: int) -> None:
     cluster = Cluster()
-    rows = [due_row(-1000 + 3 * number, priority=5) for number in range(40)]
+    rows = [due_row(-1000 + 3 * number, number=first + number) for number in range(40)]
     random.Random(3).shuffle(rows)
     cluster.control(rated(2.0))
     async with cluster.running():
@@ -87,9 +88,10 @@ async def test_the_first_of_all_nodes_goes_first() -> None:
         await wait_for(lambda: len(cluster.out) == 40, 120, "all are out")
     order = [task_id for _, task_id in cluster.out]
     best_first = [row.id for row in sorted(rows, key=lambda row: row.next_run_at)]
-    # The first one or two went before the nodes knew of each other.
     places = [best_first.index(task_id) for task_id in order]
-    assert all(abs(place - at) <= 2 for at, place in enumerate(places)), places
+    # The first one or two went before the nodes knew of each other: each the best of its node.
+    assert max(places[:2]) < 10
+    assert places[2:] == sorted(places[2:]), places
     assert cluster.most_within(1.0) <= 3
 
 
