@@ -79,9 +79,9 @@ class Holds:
         blocked = self._queues[name].ready.tried(keyed, back)
         why = {row.concurrency_key: held[row.id] for row in back}
         for key in _keys(keyed):
-            if key not in why:
+            if key not in blocked:
                 self._waits.over(name, key)
-            elif key in blocked:
+            elif key in why:  # else another batch has found it full: its wait stands
                 self._waits.begin(name, key, busy=why[key] == "busy")
 
     def _free(self, name: str, key: str) -> bool:
