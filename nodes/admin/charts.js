@@ -1,10 +1,10 @@
 // Charts over time, by uPlot, in the page's colours. What a chart shows last is also there as text.
+import { whenLookChanges } from "./canvas.js";
 import { fill, h } from "./dom.js";
 import uPlot from "./vendor/uPlot.esm.js";
 
 const HEIGHT = 150;
 const clockTime = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
-const dark = matchMedia("(prefers-color-scheme: dark)");
 
 const WHOLE = [1, 2, 5].flatMap((one) => Array.from({ length: 9 }, (_, power) => one * 10 ** power)).sort((a, b) => a - b);
 
@@ -36,15 +36,8 @@ export class Chart {
     const id = `chart-${title.toLowerCase().replace(/\W+/g, "-")}`;
     this.element = h("section", { class: "panel", "aria-labelledby": id },
       h("div", { class: "chart-head" }, h("h2", { id }, title), this.legend), this.box);
-    const watch = new ResizeObserver(() => this.fit());
-    watch.observe(this.box);
-    const redraw = () => this.draw();
-    dark.addEventListener("change", redraw);
-    signal.addEventListener("abort", () => {
-      watch.disconnect();
-      dark.removeEventListener("change", redraw);
-      this.plot?.destroy();
-    });
+    whenLookChanges(this.box, signal, { size: () => this.fit(), colours: () => this.draw() });
+    signal.addEventListener("abort", () => this.plot?.destroy());
   }
 
   update(times, columns) {

@@ -19,7 +19,7 @@ export function listen(signal, on) {
     if (!listeners.size) close();
   });
   on.state?.(state);
-  if (source === null) open();
+  if (isWanted()) open();
 }
 
 /** Call `action` soon after a task that `fits` has changed: once for many changes, never twice at a time. */
@@ -47,6 +47,9 @@ export function onChange(context, fits, action, everyMs = 1000) {
   });
 }
 
+/** Whether a stream is to be opened. A browser keeps six connections to a node for all of its tabs: one that nobody sees has none. */
+const isWanted = () => listeners.size > 0 && source === null && !document.hidden;
+
 function open() {
   source = new EventSource("/v1/events");
   for (const kind of KINDS) {
@@ -66,19 +69,19 @@ function open() {
   };
 }
 
-// A browser keeps six connections to a node for all of its tabs: one that nobody sees lets its stream go.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden && source !== null) {
     close();
     tellState({ live: false, detail: "while it is out of sight" });
-  } else if (!document.hidden && source === null && listeners.size) {
+  } else if (isWanted()) {
     open();
   }
 });
 
 async function comeBack() {
-  if (!listeners.size || source !== null || document.hidden) return;
-  if (await findSession().catch(() => true)) open();
+  if (!isWanted()) return;
+  const isSignedIn = await findSession().catch(() => true); // what is wrong, the stream finds out too
+  if (isSignedIn && isWanted()) open(); // meanwhile the page may have been hidden, or have opened one
 }
 
 function close() {

@@ -9,10 +9,10 @@ let leave = new AbortController();
 
 /** What a view gets: its parameters, the filters in the URL, and what ends when it is left. */
 class Context {
-  constructor(params) {
+  constructor(params, signal) {
     this.params = params;
     this.query = new URLSearchParams(location.search);
-    this.signal = leave.signal;
+    this.signal = signal;
   }
 
   /** This view's address with other filters; null takes one away. */
@@ -90,7 +90,8 @@ async function show({ keepFocus = false } = {}) {
   main.setAttribute("aria-busy", "true");
   try {
     const module = await found.view.load();
-    await module.show(main, new Context(found.params));
+    if (mine.aborted) return undefined; // the view was left while its module came
+    await module.show(main, new Context(found.params, mine));
   } catch (error) {
     if (mine.aborted || error.name === "AbortError" || error.status === 401) return undefined;
     fill(main,

@@ -30,8 +30,8 @@ _SILENCE_S: Final = 10.0
 
 Wants = Callable[[Event | AlertEvent], bool]
 
-Newest = Callable[[], Coroutine[Any, Any, bytes]]
-"""Makes JSON."""
+Newest = Callable[[], Coroutine[Any, Any, list[bytes]]]
+"""Makes the JSON of one or more events."""
 
 
 class Line(NamedTuple):
@@ -156,9 +156,10 @@ class EventHub:
 
     async def _tell_stats(self) -> None:
         while True:
-            line = Line("stats", await self._newest())
+            lines = [Line("stats", point) for point in await self._newest()]
             for client in self._clients:
-                client.put(line)
+                for line in lines:
+                    client.put(line)
             await asyncio.sleep(STATS_EVERY_S)
 
     def _tell_state(self, trouble: str | None) -> None:

@@ -136,9 +136,12 @@ class StatsHandlers:
         queries.known_only(request, ("minutes",))
         return answers.body(await self.points(_minutes(request)))
 
-    async def newest(self) -> bytes:
-        """The point of the minute that runs, as JSON; it is one of `series`."""
-        return views.encoder.encode((await self.points(1)).points[-1])
+    async def newest(self) -> list[bytes]:
+        """The points of the minute before and of the one that runs, each as JSON, as in `series`.
+
+        Nodes tell of the last seconds of a minute when it is over.
+        """
+        return [views.encoder.encode(point) for point in (await self.points(2)).points]
 
     async def points(self, minutes: int) -> Series:
         """The last `minutes` minutes."""

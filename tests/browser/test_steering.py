@@ -112,6 +112,28 @@ async def test_a_bulk_action_can_be_stopped(guarded: RunningNode, admin: Site) -
     await wait_for(most_are_left, 60, "most tasks are as they were")
 
 
+async def test_a_press_of_stop_outlasts_the_progress_of_a_bulk_action(
+    guarded: RunningNode, admin: Site
+) -> None:
+    tasks = [{"type": "a", "run_at": FAR}] * 1000
+    assert (await guarded.call("POST", "/v1/tasks/batch", {"tasks": tasks})).status == 201
+    body = {"action": "cancel", "filter": {"status": "pending"}, "rate": 1}
+    job = (await guarded.call("POST", "/v1/bulk", body)).body
+    page = await admin.open(f"/admin/bulk/{job['id']}", role="admin")
+    stop = page.get_by_role("button", name="Stop")
+    await stop.focus()
+    await stop.hover()
+    await page.mouse.down()
+    bar = page.get_by_role("progressbar", name="Progress")
+    was = await bar.evaluate("bar => bar.value")
+    await expect(bar).not_to_have_js_property("value", was)
+    await expect(stop).to_be_focused()
+    await page.mouse.up()
+    await page.get_by_role("dialog").get_by_role("button", name="Stop it").click()
+    await expect(page.locator(".head .badge")).to_have_text("stopped")
+    await expect(stop).to_have_count(0)
+
+
 async def test_the_ledger_shows_verdicts_and_refused_reports(
     guarded: RunningNode, admin: Site
 ) -> None:

@@ -1,10 +1,11 @@
 """What people do on the admin page with tasks, in a real browser."""
 
+import asyncio
 from typing import Any
 
 from browser_rig import SECRETS, Site
 from node_rig import RunningNode
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 from waiting import wait_for
 
 from duly.nodes.client import Task
@@ -269,6 +270,32 @@ async def test_a_question_ends_when_its_view_is_left(guarded: RunningNode, admin
     await page.locator("tbody a").click()
     await expect(page.get_by_role("button", name="Cancel")).to_be_visible()
     assert (await guarded.client.get(task.id)).status == "pending"
+
+
+async def test_a_view_left_while_its_module_comes_is_not_drawn(
+    guarded: RunningNode, admin: Site
+) -> None:
+    page = await admin.open("/admin/workers", role="admin")
+    await expect(page.get_by_text("No worker is alive.")).to_be_visible()
+    asked, released = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        asked.set()
+        await released.wait()
+        await route.continue_()
+
+    await page.route("**/admin/static/views/queues.js", hold)
+    await page.get_by_role("link", name="Queues").click()
+    await asyncio.wait_for(asked.wait(), 60)
+    await page.get_by_role("link", name="Nodes").click()
+    await expect(page.get_by_role("table", name="Live nodes")).to_be_visible()
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    released.set()
+    await page.evaluate("import('/admin/static/views/queues.js')")
+    await page.evaluate("fetch('/healthz')")  # what a view asks for as it begins, comes before this
+    assert [url for url in requests if "/v1/queues" in url] == []
+    await expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
 
 
 async def test_another_tab_that_signs_in_anew_takes_nothing_from_this_one(

@@ -57,7 +57,11 @@ async def test_what_people_do_is_told(node: RunningNode) -> None:
 
 async def test_how_the_cluster_does_is_told_every_two_seconds(node: RunningNode) -> None:
     async with events(node.http) as stream:
+        before = await stream.until("stats")
         first = await stream.until("stats")
+        # Of the minute that is over, too: its last seconds are told after it.
+        at = [datetime.fromisoformat(one.data["at"]) for one in (before, first)]
+        assert at[1] - at[0] == timedelta(minutes=1)
         assert {
             "at",
             "started",

@@ -10,7 +10,7 @@ const COLUMNS = [
   { name: "By", cell: (job) => job.created_by },
   { name: "Action", cell: (job) => job.action },
   { name: "Filter", cell: (job) => said(job.filter) },
-  { name: "Status", cell: (job) => badge(job.status, job.status === "failed" ? "bad" : undefined) },
+  { name: "Status", cell: (job) => badge(job.status) },
   { name: "Done", num: true, cell: (job) => `${count(job.done)} of ${job.exact ? "" : "≈ "}${count(job.total)}` },
   { name: "Refused", num: true, cell: (job) => count(job.refused) },
   { name: "Ended", cell: (job) => job.finished_at && time(job.finished_at) },

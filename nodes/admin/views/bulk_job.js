@@ -7,37 +7,48 @@ import { badge, count, time } from "../format.js";
 
 export async function show(main, context) {
   const path = `/v1/bulk/${encodeURIComponent(context.params.id)}`;
+  const status = h("span");
+  const stopButton = h("button", { type: "button", class: "danger", onclick: () => stop(path, load) }, "Stop");
+  const bar = h("progress", { "aria-label": "Progress" });
+  const facts = h("dl", { class: "facts" });
   let shown = "";
   const load = async () => {
     const job = await get(path, context.signal);
     const key = JSON.stringify(job);
-    if (key !== shown) draw(main, job, path, load);
+    if (key === shown) return job;
     shown = key;
+    // The button stays the same one: a new one in its place would have no focus, and lose a press.
+    if (job.status !== "running") stopButton.remove();
+    fill(status, badge(job.status));
+    move(bar, job);
+    fill(facts, factsOf(job).map(([name, content]) => [h("dt", null, name), h("dd", null, content)]));
+    return job;
   };
-  await load();
+  const actions = h("div", { class: "actions" }, may("admin") && stopButton);
+  const { action } = await load();
+  fill(main,
+    h("div", { class: "head" }, h("h1", null, `Bulk ${action}`), status, actions),
+    h("div", { class: "panel" }, h("p", null, bar), facts),
+    h("p", null, h("a", { href: "/admin/bulk" }, "All bulk actions")));
   context.every(1, load);
 }
 
-function draw(main, job, path, load) {
-  const isOpen = job.status === "running" || job.status === "stopping";
+function move(bar, job) {
   const through = job.done + job.refused;
-  const bar = h("progress", { max: Math.max(job.total, through, 1), value: isOpen || job.status === "stopped" ? through : Math.max(job.total, through, 1), "aria-label": "Progress" });
-  const facts = [
-    ["Filter", said(job.filter)],
-    ["Done", `${count(job.done)} of ${job.exact ? "" : "about "}${count(job.total)}`],
-    ["Refused", `${count(job.refused)} whose state did not allow it any more`],
-    ["Rate", `${count(job.rate)}/s at most`],
-    ["Due then", job.run_at && time(job.run_at, { both: true })],
-    ["Begun", [time(job.created_at, { both: true }), job.created_by && ` by ${job.created_by}`]],
-    ["Ended", job.finished_at && time(job.finished_at, { both: true })],
-    ["Error", job.error && h("span", { class: "bad-text" }, job.error)],
-  ].filter(([, content]) => content);
-  fill(main,
-    h("div", { class: "head" }, h("h1", null, `Bulk ${job.action}`), badge(job.status, job.status === "failed" ? "bad" : undefined),
-      h("div", { class: "actions" }, job.status === "running" && may("admin") && h("button", { type: "button", class: "danger", onclick: () => stop(path, load) }, "Stop"))),
-    h("div", { class: "panel" }, h("p", null, bar), h("dl", { class: "facts" }, facts.map(([name, content]) => [h("dt", null, name), h("dd", null, content)]))),
-    h("p", null, h("a", { href: "/admin/bulk" }, "All bulk actions")));
+  bar.max = Math.max(job.total, through, 1);
+  bar.value = job.status === "done" ? bar.max : through; // the total may have been a guess
 }
+
+const factsOf = (job) => [
+  ["Filter", said(job.filter)],
+  ["Done", `${count(job.done)} of ${job.exact ? "" : "about "}${count(job.total)}`],
+  ["Refused", `${count(job.refused)} whose state did not allow it any more`],
+  ["Rate", `${count(job.rate)}/s at most`],
+  ["Due then", job.run_at && time(job.run_at, { both: true })],
+  ["Begun", [time(job.created_at, { both: true }), job.created_by && ` by ${job.created_by}`]],
+  ["Ended", job.finished_at && time(job.finished_at, { both: true })],
+  ["Error", job.error && h("span", { class: "bad-text" }, job.error)],
+].filter(([, content]) => content);
 
 async function stop(path, load) {
   await ask({

@@ -1,5 +1,6 @@
 // The next 24 hours, minute by minute: each row an hour, each cell a minute. The herd at :00 is a bright column.
 import { get, withQuery } from "../api.js";
+import { whenLookChanges } from "../canvas.js";
 import { fill, field, h, select } from "../dom.js";
 import { absolute, count } from "../format.js";
 import { table } from "../table.js";
@@ -74,15 +75,8 @@ class HeatMap {
     });
     this.said = h("p", { class: "dim", "aria-live": "polite" }, "Point at a minute, or move with the arrow keys.");
     this.element = h("div", { class: "heat" }, this.canvas, this.said, this.scale());
-    const watch = new ResizeObserver(() => this.draw());
-    watch.observe(this.element);
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    const redraw = () => this.draw();
-    dark.addEventListener("change", redraw);
-    signal.addEventListener("abort", () => {
-      watch.disconnect();
-      dark.removeEventListener("change", redraw);
-    });
+    const draw = () => this.draw();
+    whenLookChanges(this.element, signal, { size: draw, colours: draw });
   }
 
   scale() {

@@ -21,19 +21,28 @@ export async function show(main, context) {
   fill(main, h("div", { class: "head" }, h("h1", null, "Overview"), live, note), tiles,
     h("div", { class: "charts" }, board.charts.map((one) => one.element)), tables);
   board.start(series.points);
-  context.every(5, load);
-  let missed = false;
+  let isLive = false;
+  let breaks = 0; // how often the stream was away, and how many of these times the charts have made up for
+  let madeUpFor = 0;
+  context.every(5, () => Promise.all([load(), makeUp()]));
   listen(context.signal, {
     stats: (point) => board.add(point),
-    state: async (state) => {
+    state: (state) => {
       fill(live, badge(state.live ? "live" : "not live", state.live ? "good" : "warn"), !state.live && state.detail && h("span", { class: "dim" }, ` ${state.detail}`));
-      if (!state.live) missed = true;
-      else if (missed) {
-        missed = false;
-        board.start((await get(`/v1/stats/series?minutes=${MINUTES}`, context.signal)).points);
-      }
+      isLive = state.live;
+      if (isLive) makeUp().catch(() => {}); // the round tries again, and says what is wrong
+      else breaks += 1;
     },
   });
+
+  /** Ask for what happened while the stream was away. */
+  async function makeUp() {
+    const now = breaks;
+    if (!isLive || madeUpFor === now) return;
+    const { points } = await get(`/v1/stats/series?minutes=${MINUTES}`, context.signal);
+    board.start(points);
+    madeUpFor = now;
+  }
 
   async function load() {
     const [stats, alerts] = await Promise.all([get("/v1/stats", context.signal), get("/v1/alerts?open=true&limit=1", context.signal)]);
