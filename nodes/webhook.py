@@ -66,8 +66,11 @@ class Webhook(Actor[NoReturn]):
                 return  # another node, or this one after its restart
             try:
                 await _post(session, url, alert)
-            except (aiohttp.ClientError, TimeoutError, RefusedError) as error:
-                self._telling.failed(error)  # when it is tried again, the store says
+            except RefusedError as error:  # this one; when it is tried again, the store says
+                self._telling.failed(error)
+                continue
+            except (aiohttp.ClientError, TimeoutError) as error:
+                self._telling.failed(error)
                 return
             self._telling.worked()
             await alerts.told(self._context.db, alert)

@@ -65,7 +65,7 @@ async def change(
                 await connection.fetch(Database.sql("note"), *written)
             return rows
 
-    return await db.run(work)
+    return await db.run(work, name)
 
 
 async def notes(

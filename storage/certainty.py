@@ -54,4 +54,4 @@ async def read_back(db: Database, name: str, *args: Any) -> list[Any]:
             await connection.fetch(write)
             return rows
 
-    return await db.run(work)
+    return await db.run(work, name)

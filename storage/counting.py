@@ -80,7 +80,7 @@ async def counts(
 
 async def _finished(db: Database) -> tuple[dict[str, int], bool]:
     """By status; and whether all were counted."""
-    size = (await db.fetch("finished_bytes"))[0]["bytes"]
+    size = (await db.fetch("table_bytes", "finished_tasks"))[0]["bytes"]
     percent = 100.0 if size <= FINISHED_BYTES else 100.0 * FINISHED_BYTES / size
     rows = await db.fetch("count_finished", percent)
     return {row["status"]: round(row["tasks"] * 100 / percent) for row in rows}, percent == 100

@@ -114,27 +114,30 @@ class Database:
             rows: list[Any] = await connection.fetch(sql, *args)
             return rows
 
-        if self._timed is None:
-            return await self.run(call)
-        began, failed = perf_counter(), True
-        try:
-            answer = await self.run(call)
-            failed = False
-            return answer
-        finally:
-            self._timed(name, perf_counter() - began, failed)
+        return await self.run(call, name)
 
     @staticmethod
     def sql(name: str) -> str:
         """The text of the statement called `name`."""
         return statements()[name]
 
-    async def run(self, work: Callable[[Any], Awaitable[T]]) -> T:
+    async def run(self, work: Callable[[Any], Awaitable[T]], name: str | None = None) -> T:
         """Run `work(connection)` to its end, whatever becomes of the caller.
 
         It is one statement or one transaction; it may be called twice, if the first did nothing.
+        `name`: of the statement that it is about, by which its time is told.
         """
-        return await asyncio.shield(self._start(self._run(work)))
+        running = self._start(self._run(work))
+        if self._timed is None or name is None:
+            return await asyncio.shield(running)
+        began, failed = perf_counter(), False
+        try:
+            return await asyncio.shield(running)
+        except (StoreUnavailableError, asyncpg.PostgresError):
+            failed = True
+            raise
+        finally:
+            self._timed(name, perf_counter() - began, failed)
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)

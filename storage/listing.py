@@ -82,7 +82,7 @@ async def page(
                 await _search(connection, ways, args) for ways in _ways(where, finished=finished)
             ]
 
-    found = await db.run(work)
+    found = await db.run(work, "list")
     bound = max((one.bound for one in found if one.bound is not None), default=None)
     rows = sorted((row for one in found for row in one.rows), key=lambda row: row.id, reverse=True)
     known = [row for row in rows if bound is None or row.id >= bound]

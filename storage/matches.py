@@ -14,7 +14,7 @@ COUNTED_MAX: Final = 10_000
 
 _WITHIN_S = 2.0
 _PAGE = 1000
-_SAMPLED_PAGES = 2_000  # of 8 KiB, of each table
+_SAMPLED_BYTES = 16 * 1024 * 1024  # of each table
 
 
 class Matches(NamedTuple):
@@ -42,8 +42,8 @@ async def count(db: Database, where: Filter, until: datetime, *, finished: bool 
 
 
 async def _sample(db: Database, table: str, where: Filter, until: datetime) -> float:
-    pages = int((await db.fetch("table_pages", table))[0]["pages"])
-    share = min(1.0, _SAMPLED_PAGES / max(1, pages))
+    size = int((await db.fetch("table_bytes", table))[0]["bytes"])
+    share = min(1.0, _SAMPLED_BYTES / max(1, size))
     least, highest = UUID(int=0), UUID(int=(1 << 128) - 1)
     if where.id is not None:
         least = highest = where.id

@@ -86,7 +86,7 @@ async def submit(
             async with connection.transaction():
                 return await _insert(connection, some, columns)
 
-        return await db.run(work)
+        return await db.run(work, "submit")
 
     return await _submitted_for_certain(db, tasks, attempt)
 
@@ -112,7 +112,7 @@ async def submit_all(
                         raise Rejected(answers)
                 return answers
 
-        return await db.run(work)
+        return await db.run(work, "submit")
 
     return await _submitted_for_certain(db, tasks, attempt)
 

@@ -107,9 +107,6 @@ class ClusterMeters:
             self._whole = False
             return
         self._whole = True
-        self._look_at = now + _LOOK_EVERY_S
-        if wanted is numbers:
-            self._all_at = now + _ALL_EVERY_S
         for minute, words in read.items():
             # Its own figures the node has itself, up to now, whatever became of Redis's data.
             words.pop(self._context.node_id, None)
@@ -117,6 +114,10 @@ class ClusterMeters:
             if known is None or known.words != words:
                 self._others[minute] = _Minute(words, await _merged(words))
         self._others = {m: one for m, one in self._others.items() if m in numbers}
+        # Not before all of it is merged: whoever waits for this may go away meanwhile.
+        self._look_at = now + _LOOK_EVERY_S
+        if wanted is numbers:
+            self._all_at = now + _ALL_EVERY_S
 
 
 class _Minute(NamedTuple):

@@ -29,7 +29,6 @@ from duly.nodes.settings import Role, Token
 from duly.storage import secrets
 from duly.storage.audit import Note
 from duly.storage.database import Database
-from duly.storage.errors import StoreUnavailableError
 from duly.wheel.clock import Clock
 
 log = logging.getLogger("duly.api")
@@ -206,12 +205,9 @@ class Access:
 
     async def _by_cookie(self, request: web.Request, needed: Role | None) -> Caller:
         cookie = request.cookies[cookies.NAME]
-        try:
-            made = await self.cookies()
-        except StoreUnavailableError:
-            if needed is None:
-                return _STRANGER
-            raise
+        if needed is None and self._cookies is None:
+            return _STRANGER  # what is open to everybody does not wait for the store
+        made = await self.cookies()
         token = made.read(cookie, self._clock.now_us())
         if needed is None:
             return _STRANGER if token is None else Caller(token.name, token.role)

@@ -59,9 +59,9 @@ def limit(request: web.Request) -> int:
 def whole(request: web.Request, name: str, default: int, most: int) -> int:
     """A parameter that is a number from 1 to `most`."""
     text = request.query.get(name, str(default))
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= most:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= most:
         raise invalid(FieldError(name, f"must be a number from 1 to {most}"))
-    return int(text[:9])
+    return int(text)
 
 
 TASK_FILTER = (

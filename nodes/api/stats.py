@@ -13,7 +13,6 @@ from duly.actors.meters.meters import TYPES_MAX
 from duly.actors.meters.minutes import KEPT, MINUTE_US, STAGES, Figures
 from duly.actors.meters.names import OTHER
 from duly.nodes.api import answers, queries, views
-from duly.nodes.api.problems import FieldError, invalid
 from duly.nodes.api.task_counts import Counted, TaskCounts, largest
 from duly.wheel.durations import from_us
 
@@ -134,7 +133,9 @@ class StatsHandlers:
     async def series(self, request: web.Request) -> web.Response:
         """Minute by minute."""
         queries.known_only(request, ("minutes",))
-        return answers.body(await self.points(_minutes(request)))
+        return answers.body(
+            await self.points(queries.whole(request, "minutes", KEPT - 1, KEPT - 1))
+        )
 
     async def newest(self) -> list[bytes]:
         """The points of the minute before and of the one that runs, each as JSON, as in `series`.
@@ -213,10 +214,3 @@ def _counts(counted: Counted) -> CountsView:
         counted.at,
         counted.counts.exact,
     )
-
-
-def _minutes(request: web.Request) -> int:
-    text = request.query.get("minutes", str(KEPT - 1))
-    if text.isascii() and text.isdigit() and 1 <= int(text[:9]) < KEPT:
-        return int(text)
-    raise invalid(FieldError("minutes", f"must be a whole number from 1 to {KEPT - 1}"))

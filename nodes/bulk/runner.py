@@ -1,15 +1,16 @@
 """Carries out jobs, one at a time: takes over any whose node is gone, and goes on where that one was.
 
-A page of tasks is read and acted on, then the place is recorded; a node that is not the owner any more
-hears so from that, and lets go. What is in a page that was not recorded is acted on again: that changes
-nothing, since each change depends on the state of its task.
+A page of tasks is read and acted on, a few at a time; how far that came is recorded after the page, and every few
+seconds. A node that is not the owner any more hears so from that, and lets go. What was acted on and not recorded
+is acted on again: that changes nothing, since each change depends on the state of its task.
 """
 
 import asyncio
 import logging
 import random
 from datetime import datetime, timedelta
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
+from uuid import UUID
 
 import msgspec
 
@@ -31,6 +32,7 @@ _DEAD_S = 15.0
 """An owner that has recorded nothing for so long is gone."""
 _PAGE_MAX = 100
 _AT_ONCE = 4
+_TELL_EVERY_S = 5.0  # of a page that takes long: well within the time after which an owner is gone
 _BREATH_S = 0.02  # after a page without any task that fits
 
 
@@ -78,44 +80,54 @@ class BulkRunner(Actor[NoReturn]):
             page = await listing.page(
                 self._db, where, job.place, size, finished=job.action == "retry", payloads=False
             )
-            done, refused = await self._page(job, acts, pace, page.items)
-            if self.stopping.is_set():
-                await bulk.record(
-                    self._db, job, self._now(), done=done, refused=refused, release=True
-                )
-                return
-            job = job._replace(place=page.after)
+            acted = await self._page(job, acts, pace, page.items)
+            job = job._replace(place=page.after if acted.whole else acted.place)
+            is_end, stops = acted.whole and page.after is None, self.stopping.is_set()
             status = await bulk.record(
-                self._db, job, self._now(), done=done, refused=refused,
-                end="done" if page.after is None else None,
+                self._db, job, self._now(), done=acted.done, refused=acted.refused,
+                end="done" if is_end else None, release=stops,
             )  # fmt: skip
+            if stops:
+                return
             if not page.items:
                 await self.pause(_BREATH_S)
         if status == "stopping":
             await bulk.record(self._db, job, self._now(), end="stopped")
 
-    async def _page(
-        self, job: Job, acts: Acts, pace: "_Pace", rows: list[TaskRow]
-    ) -> tuple[int, int]:
-        """Act on these tasks; answers how many were changed, and how many refused."""
-        done = refused = 0
+    async def _page(self, job: Job, acts: Acts, pace: "_Pace", rows: list[TaskRow]) -> "_Acted":
+        """Act on these tasks, or on some: the node stops, or it is time to record how far it came."""
+        loop, acted = asyncio.get_running_loop(), _Acted(job.place)
         rows = [row for row in rows if acts.concerns(row)]
+        tell_at = loop.time() + _TELL_EVERY_S
         for first in range(0, len(rows), _AT_ONCE):
             some = rows[first : first + _AT_ONCE]
-            if await self.pause(pace.wait_s(len(some))):
-                break
+            if loop.time() >= tell_at or await self.pause(pace.wait_s(len(some))):
+                return acted
             answers = await asyncio.gather(*map(acts.act, some), return_exceptions=True)
-            done += answers.count(True)
-            refused += answers.count(False)
+            acted = _Acted(
+                some[-1].id, acted.done + answers.count(True), acted.refused + answers.count(False)
+            )
             for answer in answers:
                 if isinstance(answer, BaseException):
-                    # What was done stays counted; the page is read anew from the same place.
-                    await bulk.record(self._db, job, self._now(), done=done, refused=refused)
+                    # What was done stays counted; these few are read anew.
+                    at = job._replace(place=rows[first - 1].id) if first else job
+                    await bulk.record(
+                        self._db, at, self._now(), done=acted.done, refused=acted.refused
+                    )
                     raise answer
-        return done, refused
+        return acted._replace(whole=True)
 
     def _now(self) -> datetime:
         return from_us(self._context.clock.now_us())
+
+
+class _Acted(NamedTuple):
+    """How far a page came, how many were changed and how many refused."""
+
+    place: UUID | None
+    done: int = 0
+    refused: int = 0
+    whole: bool = False
 
 
 class _Pace:

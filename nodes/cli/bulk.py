@@ -6,6 +6,7 @@ from typing import Any
 
 from duly.nodes import exact_json
 from duly.nodes.cli import tasks, values
+from duly.nodes.cli.errors import fail
 from duly.nodes.client import BulkJob, SyncClient
 
 _ACTIONS = {
@@ -60,6 +61,8 @@ def _act(client: SyncClient, args: argparse.Namespace) -> None:
             time.sleep(_LOOK_EVERY_S)
             job = client.bulk.job(job.id)
         _print(job, args)
+        if job.status != "done":
+            fail(f"the job is {job.status}", 1)
         return
     found = client.bulk.preview(args.action, where, **when)
     if args.json:

@@ -42,6 +42,6 @@ def limit(kind: type[int] | type[float]) -> Callable[[str], Limit]:
 
 
 def _whole(text: str, low: int, high: int) -> int:
-    if not text.isascii() or not text.isdigit() or not low <= int(text[:9]) <= high:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not low <= int(text) <= high:
         raise ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}")
     return int(text)

@@ -198,8 +198,7 @@ with settled as (
       and t.done_until is not distinct from r.was_done_until
     returning t.id, t.version, t.slot, t.next_run_at, t.priority, t.queue, t.concurrency_key,
         t.fairness_key, t.type, t.failed_in_row,
-        t.paused and r.next is not null
-        and t.failed_in_row = (t.schedule ->> 'pause_after')::integer as gave_up
+        r.next is not null and t.paused_by = 'system' and t.paused_at = $27 as gave_up
 ), gone as (
     delete from tasks t using settled r
     where t.id = r.id and t.version = r.token and r.again_at is null
@@ -250,10 +249,10 @@ with settled as (
            jsonb_build_object('failed_in_row', failed_in_row)
     from again where gave_up
     on conflict (task_id, kind) where cleared_at is null do nothing
-    returning task_id, details
 ), noted as (
     insert into audit (at, who, role, action, task_id, details)
-    select $27, null, 'system', 'pause', task_id, details from gave_up
+    select $27, null, 'system', 'pause', id, jsonb_build_object('failed_in_row', failed_in_row)
+    from again where gave_up
 )
 select e.id, a.version, a.slot, a.next_run_at, a.priority, a.queue, a.concurrency_key, a.fairness_key,
        s.owner as slot_owner, e.concurrency_key as freed_key, e.queue as of_queue

@@ -27,11 +27,6 @@ cross join lateral (
 ) t
 group by t.queue;
 
--- name: finished_bytes
--- Of all partitions, what they keep elsewhere left out.
-select coalesce(sum(pg_relation_size(inhrelid)), 0)::bigint as bytes
-from pg_inherits where inhparent = 'finished_tasks'::regclass;
-
 -- name: count_finished
 -- Of about $1 percent of the pages.
 select status, count(*) as tasks from finished_tasks tablesample system ($1) group by status;

@@ -263,9 +263,10 @@ union all (select c.id, 0 from tasks c where c.paused and c.status = 'pending' l
 -- name: list_finished_tagged
 {set finished_tasks finished_row finished_asked tagged_finished too_many_tagged as_found found};
 
--- name: table_pages
--- Of the tables called $1, and their partitions.
-select coalesce(sum(relpages), 0)::bigint as pages from pg_class
+-- name: table_bytes
+-- Of the table called $1 and its partitions, without what they keep elsewhere. Not what was last analysed: it may
+-- never have been.
+select coalesce(sum(pg_relation_size(oid)), 0)::bigint as bytes from pg_class
 where relkind = 'r' and (oid = to_regclass($1) or oid in (
     select inhrelid from pg_inherits where inhparent = to_regclass($1)));
 

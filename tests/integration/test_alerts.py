@@ -10,6 +10,7 @@ from aiohttp import web
 from event_rig import events
 from hand_worker import HandWorker
 from node_rig import RunningNode, running_node
+from scraping import scrape
 from store_rig import query
 from waiting import wait_for
 
@@ -21,11 +22,14 @@ class Hook:
 
     def __init__(self) -> None:
         self.status = 200
+        self.refuses_type: str | None = None
         self.told: list[dict[str, Any]] = []
         self.refused = 0
         self.url = ""
 
     async def answer(self, request: web.Request) -> web.Response:
+        if (await request.json())["type"] == self.refuses_type:
+            return web.Response(status=422)
         if self.status != 200:
             self.refused += 1
             # A redirect must not be followed to where nobody wanted it.
@@ -62,12 +66,7 @@ async def watching(fresh_database: str, redis_url: str, hook: Hook) -> AsyncIter
 
 
 async def metric(node: RunningNode, kind: str) -> float:
-    async with node.http.get("/metrics") as answer:
-        text = await answer.text()
-    (line,) = [
-        one for one in text.splitlines() if one.startswith("duly_open_alerts{") and kind in one
-    ]
-    return float(line.split()[-1])
+    return (await scrape(node))["duly_open_alerts", kind]
 
 
 async def test_a_silent_schedule_is_told_everywhere_and_so_is_its_end(
@@ -138,6 +137,16 @@ async def test_a_webhook_that_refuses_is_asked_again_and_is_not_followed_elsewhe
     await wait_for(told, 60, "it is told after all")
     assert hook.told[0]["state"] == "raised"
     assert hook.refused == 1
+
+
+async def test_an_alert_that_is_refused_holds_up_no_other(
+    watching: RunningNode, hook: Hook
+) -> None:
+    hook.refuses_type = "refused"
+    for kind in ("refused", "other"):
+        await watching.client.submit(kind, schedule=duly.Every(3600, expect_within=1))
+    await wait_for(lambda: hook.told, 60, "the other is told")
+    assert [told["type"] for told in hook.told] == ["other"]
 
 
 async def test_too_many_failures_pause_the_task_and_a_resume_lets_it_go_on(

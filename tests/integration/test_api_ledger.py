@@ -78,10 +78,13 @@ async def test_a_retry_by_a_person_leads_to_another_verdict(node: RunningNode) -
     assert attempts[-1] == "failed"
 
 
+HOUR_S = 3600
+
+
 async def periodic(node: RunningNode, since_s: float, **options: Any) -> str:
-    """A paused task of every ten seconds whose first due time was so long ago."""
+    """A paused task of every hour whose first due time was so long ago."""
     start = datetime.now(UTC) + timedelta(seconds=60)
-    schedule = {"every": 10, "start_at": start.isoformat()}
+    schedule = {"every": HOUR_S, "start_at": start.isoformat()}
     body = {"type": "t", "schedule": schedule, **options}
     task_id: str = (await node.call("POST", "/v1/tasks", body)).body["id"]
     await node.client.pause(task_id)
@@ -98,28 +101,28 @@ async def periodic(node: RunningNode, since_s: float, **options: Any) -> str:
 
 
 async def test_what_came_due_is_accounted_for_at_a_cancel(node: RunningNode) -> None:
-    task_id = await periodic(node, 35)
+    task_id = await periodic(node, 3.5 * HOUR_S)
     await node.client.cancel(task_id)
     items = await ledger(node, task_id)
     assert brief(items) == [("skipped", "ended", [])] * 3 + [("cancelled", None, [])]
     at = [datetime.fromisoformat(one["occurrence"]) for one in reversed(items)]
-    assert at == [at[0] + timedelta(seconds=10 * n) for n in range(4)]
+    assert at == [at[0] + timedelta(hours=n) for n in range(4)]
 
 
 async def test_one_record_stands_for_the_rest_of_very_many(node: RunningNode) -> None:
-    task_id = await periodic(node, 10 * 1005 + 5)
+    task_id = await periodic(node, 1005.5 * HOUR_S)
     await node.client.cancel(task_id)
     items = await ledger(node, task_id, limit=1000)
     assert brief(items) == [("skipped", "ended", [])] * 1000
     newest = items[0]
     assert newest["through"] is not None
     gap = datetime.fromisoformat(newest["through"]) - datetime.fromisoformat(newest["occurrence"])
-    assert timedelta(seconds=50) <= gap < timedelta(seconds=3600)
+    assert timedelta(hours=5) <= gap < timedelta(hours=360)
     assert {one["through"] for one in items[1:]} == {None}
 
 
 async def test_pages_of_one_task(node: RunningNode) -> None:
-    task_id = await periodic(node, 35)
+    task_id = await periodic(node, 3.5 * HOUR_S)
     await node.client.resume(task_id)
     seen: list[dict[str, Any]] = []
     cursor: str | None = ""

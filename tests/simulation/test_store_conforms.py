@@ -33,6 +33,8 @@ _TABLES = {
     "schedule, interval, overrun, paused, concurrency_key, concurrency_limit, fairness_key",
     "runs": "task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at, "
     "recorded_at, error, result, type, queue, verdict",
+    "rejected_reports": "task_id, token, outcome, worker, day, received_at, type, queue, occurrence, "
+    "started_at, finished_at, error, times",
     "queues": "queue, paused, paused_by, paused_at, rate, burst, max_in_flight, updated_at, updated_by",
     "slots": "slot, owner, epoch, free_since",
 }

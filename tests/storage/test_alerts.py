@@ -144,6 +144,43 @@ async def test_the_last_allowed_failure_pauses_and_tells_in_one_statement(db: Da
     assert (noted.who, noted.role, noted.action) == (None, "system", "pause")
 
 
+async def test_failures_from_before_it_was_watched_count_and_tell(db: Database) -> None:
+    task_id = await watched(db)
+    for n in range(4):
+        await run(db, task_id, "failed", NOW + n * HOUR)
+    wanted = Change(schedule='{"every": 3600.0, "pause_after": 3}', interval=HOUR)
+    await tasks.patch(db, task_id, wanted, None, NOW + 3.5 * HOUR)
+    await run(db, task_id, "failed", NOW + 4 * HOUR)
+    assert (await courses.courses(db, [task_id]))[task_id].paused
+    assert [alert.kind for alert in await listed(db)] == ["auto_paused"]
+    assert len(await audit.notes(db, audit.Filter(task_id=task_id), None, 10)) == 1
+
+
+async def test_a_pause_by_a_person_is_not_the_systems(db: Database) -> None:
+    task_id = await watched(db, pause_after=1)
+    row = (await courses.courses(db, [task_id]))[task_id]
+    slot = (await query(db, "select slot from tasks where id = $1", task_id))[0]["slot"]
+    due = DueRow(task_id, slot, row.next_run_at, row.version, 5, "default")
+    (task,) = (await claims.claim(db, ME, [due], await own_all(db), NOW)).tasks
+    await courses.pause(db, task_id, NOW, paused=True)
+    await record(db, [ended(task, "failed")], NOW + HOUR)
+    assert await listed(db) == []
+    assert await audit.notes(db, audit.Filter(task_id=task_id), None, 10) == []
+
+
+async def test_each_pause_by_the_system_is_noted_also_before_the_alert_was_cleared(
+    db: Database,
+) -> None:
+    task_id = await watched(db, pause_after=1)
+    for n in range(2):
+        await run(db, task_id, "failed", NOW + n * HOUR)
+        row = (await courses.courses(db, [task_id]))[task_id]
+        to = Place(row.occurrence, row.next_run_at, row.following, row.done_until)
+        await courses.advance_one(db, Move(task_id, row.version, to), NOW + n * HOUR, resume=True)
+    assert len(await audit.notes(db, audit.Filter(task_id=task_id), None, 10)) == 2
+    assert len(await listed(db)) == 1
+
+
 async def test_a_success_in_between_begins_the_count_anew(db: Database) -> None:
     task_id = await watched(db, pause_after=2)
     for n, outcome in enumerate(("failed", "completed", "failed")):

@@ -3,24 +3,17 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from store_rig import ME, NOW, again, ended, opened, own_all, query, statuses, submit
+from store_rig import ME, NOW, again, ended, own_all, query, statuses, submit
 
 from duly.storage import claims, tasks
 from duly.storage.claims import Claim
 from duly.storage.database import Database
 from duly.storage.slots import DueRow
 from duly.storage.tasks import Change
-
-
-@pytest.fixture
-async def db(fresh_database: str) -> AsyncIterator[Database]:
-    async with opened(fresh_database) as pool:
-        yield pool
 
 
 async def keyed(

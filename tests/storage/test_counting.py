@@ -2,10 +2,9 @@
 
 import itertools
 import math
-from collections.abc import AsyncIterator
 
 import pytest
-from store_rig import NOW, opened, query
+from store_rig import NOW, query
 
 from duly.storage import counting
 from duly.storage.counting import Depth
@@ -22,12 +21,6 @@ select gen_random_uuid(), 't', case when n % 4 = 0 then 'a' else 'b' end, '{{}}'
        case when n % 100 = 0 then now() end, n % 50 = 1
 from generate_series(1, {_TASKS}) n
 """
-
-
-@pytest.fixture
-async def db(fresh_database: str) -> AsyncIterator[Database]:
-    async with opened(fresh_database) as pool:
-        yield pool
 
 
 def still() -> float:

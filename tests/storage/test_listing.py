@@ -262,7 +262,7 @@ async def test_a_task_that_ends_between_the_two_reads_is_listed_once(db: Databas
 
     class SlowDatabase:
         @staticmethod
-        async def run(work: Any) -> Any:
+        async def run(work: Any, name: str) -> Any:
             return await db.run(lambda connection: work(Slow(connection)))
 
     page = await listing.page(SlowDatabase(), Filter(), None, 10)  # type: ignore[arg-type]

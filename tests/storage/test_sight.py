@@ -24,13 +24,6 @@ async def client(redis_url: str) -> AsyncIterator[Redis]:
     await one.aclose()
 
 
-@pytest.fixture
-async def streams(redis_url: str) -> AsyncIterator[Streams]:
-    made = Streams(redis_url, "node-a", timeout_s=10.0)
-    yield made
-    await made.close()
-
-
 async def everything(client: Redis) -> dict[bytes, Any]:
     """Key -> a copy of its value."""
     names = await call(client, "KEYS", "*", timeout_s=10)

@@ -5,7 +5,6 @@ In virtual time. Redis's clock is the loop's, and can be set.
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from uuid import UUID
@@ -40,8 +39,6 @@ class Cluster:
         self.redis = RedisServer("redis", faults, Trace(False), self._redis_ms)
         self.redis.on_added = self._added
         self.out: list[tuple[float, UUID]] = []
-        self.asked: Counter[str] = Counter()
-        """Calls of scripts, by their names."""
         with instead_of_redis(self._find):
             self.nodes = {name: self._node(name, slots) for name, slots in SHARES.items()}
 

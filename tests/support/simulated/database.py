@@ -27,7 +27,7 @@ class SimulatedDatabase:
         result: list[Record] = await self._call(f"sql {name}", lambda: self._store.run(name, args))
         return result
 
-    async def run(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def run(self, work: Callable[[Any], Awaitable[Any]], name: str | None = None) -> Any:
         """As `Database.run`: a transaction happens in one moment."""
         return await self._call("sql transaction", lambda: self._store.transaction(work))
 
