@@ -75,7 +75,8 @@ class Feed:
                 self._told.append(one)
             else:
                 self._left_out += 1
-        self._some.set()
+        if self._told or self._left_out:
+            self._some.set()
 
     async def some(self) -> None:
         """Wait until there is something to send."""

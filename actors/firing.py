@@ -10,7 +10,8 @@ the keys of one queue are at fault, that queue alone waits; what it had claimed 
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
@@ -85,7 +86,7 @@ class Firing:
         """When Redis, or PostgreSQL for claims, worked again after it had failed."""
         self._queues = QueuePatience("publishing tasks", log, context.clock.monotonic)
         self.held_back = 0
-        """Batches that are claimed and wait because their queue's rate lets them out only later."""
+        """Batches of queues with a rate that are claimed and wait for those before them, or for the rate."""
         self._latest: dict[str, anyio.Event] = {}  # per queue: set once its last batch is out
 
     def is_under_way(self, task_id: UUID) -> bool:
@@ -168,7 +169,8 @@ class Firing:
             place = {row.id: number for number, row in enumerate(rows)}
             tasks.sort(key=lambda task: place[task.id])
             if before is not None:
-                await before.wait()
+                with nullcontext() if pace is None else self._held_back():
+                    await before.wait()
             if claimed := len(tasks):
                 fired = [rows[place[task.id]] for task in tasks]
                 fires = Fires(tasks, fired, self._context.node_id)
@@ -322,13 +324,17 @@ class Firing:
             trail.tell(log, "published", ((task.id, task.token) for task in out))
             if not tasks:
                 return backlog
-            await self._wait_held_back(backlog.wait_s)
+            with self._held_back():
+                await anyio.sleep(min(backlog.wait_s, _HELD_BACK_MAX_S))
         return None
 
-    async def _wait_held_back(self, wait_s: float) -> None:
+    @contextmanager
+    def _held_back(self) -> Iterator[None]:
+        """Meanwhile other queues may have this batch's place."""
         self.held_back += 1
+        self._context.boxes.dispatcher.nudge()
         try:
-            await anyio.sleep(min(wait_s, _HELD_BACK_MAX_S))
+            yield
         finally:
             self.held_back -= 1
 

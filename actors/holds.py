@@ -4,7 +4,6 @@ When there is room again, is told by whoever records the end of an attempt; and 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import product
 from uuid import UUID
 
 from duly.actors.key_waits import KeyWaits
@@ -41,7 +40,9 @@ class Holds:
 
     def freed(self, message: Freed) -> None:
         """Attempts have ended."""
-        some = [*product(self._queues, message.keys), *((name, _QUEUE) for name in message.queues)]
+        some = [(name, _QUEUE) for name in message.queues]
+        for name, queue in self._queues.items():
+            some += [(name, key) for key in queue.ready.waiting_keys(message.keys)]
         for name, key in some:
             if self._free(name, key):
                 self._waits.over(name, key)

@@ -37,12 +37,17 @@ class KeyWaits:
         self._waits.pop((queue, key), None)
 
     def due(self) -> list[tuple[str, str]]:
-        """The queues and keys to be tried now; each once for each wait."""
+        """The queues and keys to be tried now."""
         found: list[tuple[str, str]] = []
         while self._heap and self._heap[0][0] <= self._monotonic():
             until, queue, key = heapq.heappop(self._heap)
-            if self._waits.get((queue, key), (None, 0.0))[0] == until:
+            known = self._waits.get((queue, key))
+            if known is not None and known[0] == until:
                 found.append((queue, key))
+                # Unless it is tried until then, it is looked at again, and ends if nothing waits for it.
+                again = self._monotonic() + LONGEST_S
+                self._waits[queue, key] = (again, known[1])
+                heapq.heappush(self._heap, (again, queue, key))
         return found
 
     def wait_s(self, longest_s: float) -> float:

@@ -77,14 +77,18 @@ class _Level:
             self.turns.popleft()
         return place
 
-    def longest_to_keep(self, keep: int) -> int:
-        """So many rows of each lane make about `keep` in all: the long lanes give, not the short ones."""
+    def most_to_keep(self, keep: int) -> dict[str | None, int]:
+        """How many rows of each lane make `keep` in all: the long lanes give, not the short ones."""
         left, lanes = keep, len(self.lanes)
         for length in sorted(len(lane) for lane in self.lanes.values()):
             if length * lanes > left:
                 break
             left, lanes = left - length, lanes - 1
-        return left // max(1, lanes)
+        most, more = divmod(left, max(1, lanes))
+        kept = dict.fromkeys(self.turns, most)
+        # Of what is left over, one each to those whose turns come first.
+        longer = [key for key in self.turns if len(self.lanes[key]) > most]
+        return kept | dict.fromkeys(longer[:more], most + 1)
 
 
 class Lanes:
@@ -181,12 +185,12 @@ class Lanes:
         return len(lane) * len(level.lanes) >= level.count and place < lane[0]
 
     def trim(self, keep: int) -> list[Place]:
-        """Take out what gives way until about `keep` are left: low priorities, and of one the long lanes."""
+        """Take out what gives way until `keep` are left: low priorities, and of one the long lanes."""
         dropped: list[Place] = []
         while self._count > keep:
             priority = self._order[0]
             level = self._levels[priority]
-            most = level.longest_to_keep(max(0, keep - (self._count - level.count)))
+            most = level.most_to_keep(max(0, keep - (self._count - level.count)))
             dropped += self._cut(priority, partial(_beyond, most))
         return dropped
 
@@ -194,14 +198,16 @@ class Lanes:
         """Take out the rows for which this is true."""
         dropped: list[Place] = []
         for priority in list(self._order):
-            dropped += self._cut(priority, lambda lane: [one for one in lane if is_gone(one[-1])])
+            dropped += self._cut(priority, lambda _, lane: [p for p in lane if is_gone(p[-1])])
         return dropped
 
-    def _cut(self, priority: int, which: Callable[[list[Place]], list[Place]]) -> list[Place]:
+    def _cut(
+        self, priority: int, which: Callable[[str | None, list[Place]], list[Place]]
+    ) -> list[Place]:
         level = self._levels[priority]
         dropped: list[Place] = []
         for key in list(level.lanes):
-            gone = which(level.lanes[key])
+            gone = which(key, level.lanes[key])
             if not gone:
                 continue
             dropped += gone
@@ -221,9 +227,9 @@ class Lanes:
             self._order.remove(priority)
 
 
-def _beyond(most: int, lane: list[Place]) -> list[Place]:
+def _beyond(most: dict[str | None, int], key: str | None, lane: list[Place]) -> list[Place]:
     """The worst of a lane, all but so many."""
-    return lane[: max(0, len(lane) - most)]
+    return lane[: max(0, len(lane) - most[key])]
 
 
 def _rank(priority: int, due_ms: int) -> int:

@@ -114,6 +114,10 @@ class ReadyQueue:
             self._lots[key].gate.free(self._lots[key].out)
             self._let_out(key)
 
+    def waiting_keys(self, keys: frozenset[str]) -> set[str]:
+        """Those of these keys for which rows wait, or are being claimed."""
+        return self._lots.keys() & keys
+
     def waits_for(self, key: str) -> bool:
         """Whether rows wait for this key, or are being claimed with it."""
         return key in self._lots

@@ -27,6 +27,7 @@ class Saturation:
         self._told_keys = SaturatedKeys(frozenset(), frozenset())
         self._tell_keys_at = 0.0
         self._look_at_keys_at = 0.0
+        self._looks_later = False  # it was too soon after the last look
 
     def includes(self, name: str) -> bool:
         """Whether a queue, or a key of it, was saturated when last looked at."""
@@ -48,7 +49,8 @@ class Saturation:
         if self._saturated:
             longest_s = min(longest_s, self._tell_at - now)
         if self._with_keys:
-            longest_s = min(longest_s, self._tell_keys_at - now)
+            at = self._look_at_keys_at if self._looks_later else self._tell_keys_at
+            longest_s = min(longest_s, at - now)
         return max(0.0, longest_s)
 
     def tell(self) -> None:
@@ -75,8 +77,9 @@ class Saturation:
     def _tell_keys(self) -> None:
         now = self._context.clock.monotonic()
         if now < self._look_at_keys_at:
+            self._looks_later = True
             return
-        self._look_at_keys_at = now + _TELL_SOON_S
+        self._look_at_keys_at, self._looks_later = now + _TELL_SOON_S, False
         ready = {name: self._queues[name].ready for name in self._with_keys}
         keys = [(name, key) for name in ready for key in ready[name].saturated_keys][:_KEYS_MAX]
         able = ready.keys() - self._context.controls.paused

@@ -105,6 +105,9 @@ class ClusterMeters:
             read = await self._context.statistics.read(wanted)
         except TROUBLE:
             self._whole = False
+            self._look_at = (
+                self._context.clock.monotonic() + _LOOK_EVERY_S
+            )  # others do not wait, too
             return
         self._whole = True
         for minute, words in read.items():

@@ -1,5 +1,6 @@
 """What is told while somebody looks on, and that nothing is while nobody does."""
 
+import asyncio
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -39,6 +40,17 @@ def test_a_client_of_any_node_is_enough() -> None:
     feed.note([_words(0)])
     feed.tell("paused", IDS[:1])
     assert feed.take() == ([], 0)
+
+
+async def test_nothing_wakes_nobody() -> None:
+    feed = Feed()
+    feed.listeners = 1
+    feed.tell("submitted", [])
+    feed.tell_of("claimed", [])
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(feed.some(), 0.01)
+    feed.tell("submitted", IDS[:1])
+    await asyncio.wait_for(feed.some(), 10)
 
 
 def test_what_is_too_much_is_counted() -> None:

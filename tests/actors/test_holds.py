@@ -26,3 +26,22 @@ def test_a_key_that_one_of_two_batches_finds_full_is_tried_again(full_first: boo
     now = 1.0
     holds.look()
     assert queue.take(10) != []
+
+
+def test_waits_end_with_what_waits() -> None:
+    now = 0.0
+    queue = Line(100)
+    holds = Holds(lambda: now, {"q": queue}, lambda _: None)
+    rows = [due_row(-1, key=f"customer {number}") for number in range(50)]
+    for row in rows:
+        queue.ready.add(row)
+    held: dict[object, Held] = {row.id: "full" for row in rows}
+    holds.tried("q", queue.take(50), held, limited=False)  # type: ignore[arg-type]
+    now = 1.0
+    holds.look()
+    queue.ready.keep_slots(frozenset())
+    for _ in range(3):
+        now += 3.0
+        holds.look()
+    assert holds.wait_s(1_000.0) == 1_000.0
+    assert holds._waits._waits == {}

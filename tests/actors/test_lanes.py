@@ -68,8 +68,7 @@ def test_what_gives_way_is_of_low_priority_and_of_long_lanes(rows: list[DueRow],
     dropped = [place[-1] for place in lanes.trim(keep)]
     kept = drained(lanes)
     assert sorted(kept + dropped) == sorted(rows)
-    assert len(kept) <= keep or not dropped
-    assert len(kept) >= min(len(rows), keep) - 4, "no more than rounding takes"
+    assert len(kept) == min(len(rows), keep)
     if dropped:
         lowest = min(row.priority for row in kept) if kept else 9
         assert max(row.priority for row in dropped) <= lowest
@@ -108,6 +107,13 @@ def test_a_short_lane_stays_when_others_give_way() -> None:
     lanes.add(small)
     lanes.trim(10)
     assert small in list(lanes)
+
+
+def test_many_short_lanes_keep_as_much_as_few_long_ones() -> None:
+    lanes = filled([due_row(number, fair=f"customer {number}") for number in range(2_000)])
+    dropped = lanes.trim(900)
+    assert len(lanes) == 900
+    assert len(dropped) == 1_100
 
 
 @pytest.mark.parametrize("keys", [(None, "a"), ("a", "a")])

@@ -266,3 +266,31 @@ async def test_a_queue_without_a_rate_asks_nothing() -> None:
         await cluster.send([due_row(-1) for _ in range(100)])
         await wait_for(lambda: len(cluster.out) == 100, 60, "all are out")
     assert cluster.redis.run([b"EXISTS", keys.rate("q").encode()]) == 0
+
+
+async def test_batches_that_wait_for_the_rate_hold_up_no_other_queue() -> None:
+    """A slow store makes several of them wait, one behind the other."""
+    cluster = Cluster()
+    cluster.control(rated(2.0, 1))
+    others: list[float] = []
+    added = cluster.redis.on_added
+
+    def note(key: bytes, words: Any) -> None:
+        if key == keys.tasks("r").encode():
+            others.append(asyncio.get_running_loop().time())
+        added(key, words)
+
+    cluster.redis.on_added = note
+    async with cluster.running("a"):
+        await cluster.send([due_row(-1, number=8 * number) for number in range(1, 400)])
+        await anyio.sleep(3)
+        cluster.database.latency_s = 2.0
+        await anyio.sleep(2.4)
+        cluster.database.latency_s = 0.002
+        await anyio.sleep(3)  # what asked the slow store has its answer
+        for number in range(40):
+            began = asyncio.get_running_loop().time()
+            await cluster.send([due_row(-1, queue="r", number=8 * (400 + number))])
+            await wait_for(lambda: len(others) > number, 30, "it is out")  # noqa: B023
+            assert others[-1] - began < 0.2
+            await anyio.sleep(0.05)

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from contextlib import suppress
 
 import anyio
 import pytest
@@ -130,7 +131,32 @@ async def test_without_redis_a_node_tells_of_itself_and_says_so() -> None:
         await anyio.sleep(3)
         assert await started() == (2, False)
         kept.away = False
+        await anyio.sleep(3)  # so long it is not asked again
         assert await started() == (5, True)
+
+
+async def test_a_look_that_was_broken_off_is_made_again() -> None:
+    kept = FakeStatistics()
+    first, second = node(kept, "a"), node(kept, "b")
+    async with first.running(StatisticsActor), second.running(StatisticsActor):
+        for _ in range(5):
+            work(second, 10)
+            await anyio.sleep(60)
+        cluster = ClusterMeters(first.context)
+        broken_off = 0
+        for steps in range(1, 40):
+            kept.has_read.clear()
+            looking = asyncio.ensure_future(cluster.hour())
+            await kept.has_read.wait()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            broken_off += looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+            hour = await cluster.hour()
+            assert sum(one.counts["started"] for one in hour.minutes.values()) == 50
+            cluster = ClusterMeters(first.context)
+        assert broken_off
 
 
 async def test_old_minutes_are_read_again_only_now_and_then() -> None:

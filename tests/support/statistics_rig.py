@@ -1,5 +1,6 @@
 """Nodes that share statistics, without servers."""
 
+import asyncio
 from typing import Any, cast
 
 import anyio
@@ -16,6 +17,7 @@ class FakeStatistics:
         self.kept: dict[int, dict[str, bytes]] = {}
         self.away = False
         self.reads: list[int] = []
+        self.has_read = asyncio.Event()
 
     def of(self, node: str) -> Any:
         """A node's access."""
@@ -34,6 +36,7 @@ class _Access:
     async def read(self, minutes: range) -> dict[int, dict[str, bytes]]:
         await self._answer()
         self._all.reads.append(len(minutes))
+        self._all.has_read.set()
         return {minute: dict(self._all.kept.get(minute, {})) for minute in minutes}
 
     async def _answer(self) -> None:
