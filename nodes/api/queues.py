@@ -28,6 +28,7 @@ log = logging.getLogger("duly.api")
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
 _BODY_BYTES = 4096
 _AT_ONCE = 16  # queues that Redis is asked about
+_REDIS_S = 2.0  # for all that one request wants of Redis
 
 Rate = Annotated[float, Meta(ge=1e-6, le=1e6)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -107,11 +108,12 @@ class QueueHandlers:
         limit, after = queries.limit(request), queries.queue_cursor(request)
         controls = {one.queue: one for one in await queues.controls(self._context.api_db)}
         depths = await self._depths()
-        names = sorted({*controls, *depths, *await self._streams()})
+        until = _until()
+        names = sorted({*controls, *depths, *await self._streams(until)})
         found = [name for name in names if after is None or name > after]
         more = queries.encode_cursor(found[limit - 1]) if len(found) > limit else None
         shown = [controls.get(name) or Control(name) for name in found[:limit]]
-        return answers.body(QueuePage(await self._views(shown, depths), more))
+        return answers.body(QueuePage(await self._views(shown, depths, until), more))
 
     async def get(self, request: web.Request) -> web.Response:
         """One queue; one that nobody has used yet is empty, and nothing is set of it."""
@@ -137,27 +139,36 @@ class QueueHandlers:
         now = from_us(self._context.clock.now_us())
         noted = note("queue", {"queue": name, **given})
         control = await queues.control(self._context.api_db, name, wanted, now, noted)
+        # At once: while Redis hangs, one wait is enough.
+        answer, _ = await asyncio.gather(self._answer(control), self._announce())
+        return answer
+
+    async def _announce(self) -> None:
         try:
-            await self._context.streams.announce_controls()
+            async with asyncio.timeout(_REDIS_S):
+                await self._context.streams.announce_controls()
         except TROUBLE as error:
             self._redis.failed(error)  # the nodes look all the same
         else:
             self._redis.worked()
-        return await self._answer(control)
 
     async def _answer(self, control: Control) -> web.Response:
-        (view,) = await self._views([control], await self._depths())
+        depths = await self._depths()
+        (view,) = await self._views([control], depths, _until())
         return answers.body(view)
 
     async def _depths(self) -> dict[str, Depth]:
         counted = await self._counts.get()
         return {} if counted is None else counted.counts.queues
 
-    async def _streams(self) -> set[str]:
+    async def _streams(self, until: float) -> set[str]:
         """The queues that have a stream, and those that live workers read."""
         streams = self._context.streams
         try:
-            known, workers = await asyncio.gather(streams.known_queues(), streams.sight.workers())
+            async with asyncio.timeout_at(until):
+                known, workers = await asyncio.gather(
+                    streams.known_queues(), streams.sight.workers()
+                )
         except TROUBLE:
             return set()
         alive = [one.says for one in workers if one.says is not None]
@@ -165,8 +176,9 @@ class QueueHandlers:
         return known | read
 
     async def _views(
-        self, controls: Sequence[Control], depths: dict[str, Depth]
+        self, controls: Sequence[Control], depths: dict[str, Depth], until: float
     ) -> list[QueueView]:
+        """As they are shown; Redis is asked on the loop's clock until `until`."""
         limit, away = asyncio.Semaphore(_AT_ONCE), False
 
         async def look(control: Control) -> _Seen:
@@ -175,7 +187,8 @@ class QueueHandlers:
                 if away:  # one wait for an answer is enough
                     return _Seen()
                 try:
-                    return await self._look(control)
+                    async with asyncio.timeout_at(until):
+                        return await self._look(control)
                 except TROUBLE as error:
                     away = away or not is_of_one_queue(error)
                     return _Seen()
@@ -195,6 +208,10 @@ class QueueHandlers:
         now_us = self._context.clock.now_us()
         next_at = from_us(now_us + round(wait_s * 1e6)) if wait_s else None
         return _Seen(sight.backlog, len(sight.alive), next_at)
+
+
+def _until() -> float:
+    return asyncio.get_running_loop().time() + _REDIS_S
 
 
 def _queue(request: web.Request) -> str:

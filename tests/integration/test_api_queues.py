@@ -1,5 +1,6 @@
 """/v1/queues: what is set of a queue holds on all nodes at once, and over restarts."""
 
+import asyncio
 import hashlib
 from datetime import timedelta
 from pathlib import Path
@@ -215,3 +216,25 @@ async def test_what_redis_does_not_say_is_null(fresh_database: str, tmp_path: Pa
                 "the node knows without Redis",
             )
             valkey.start()
+
+
+async def test_a_redis_that_hangs_is_not_waited_for_long(
+    fresh_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with several(tmp_path, 1) as (valkey,):
+        async with running_node(fresh_database, valkey.url) as node:
+            await put(node, "q", rate=1)
+            streams = node.context.streams
+            for patient in (streams, streams.sight, vars(streams)["_scripts"]):
+                monkeypatch.setattr(patient, "_timeout_s", 3_600.0)  # so only its own limit counts
+            valkey.pause()
+            try:
+                async with asyncio.timeout(60):
+                    later = await put(node, "q", paused=True)
+                    one = await get(node, "q")
+                    (listed,) = (await node.call("GET", "/v1/queues")).body["items"]
+            finally:
+                valkey.resume()
+    assert (later["paused"], later["rate"]) == (True, 1)
+    unknown = {"backlog": None, "workers": None, "next_token_at": None}
+    assert later == one == listed == {**later, **unknown}
