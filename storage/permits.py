@@ -15,10 +15,15 @@ SLACK_MS = 1_000
 
 
 class Rate(NamedTuple):
-    """`per_s` tasks a second, and up to `burst` at once: at most `per_s` * T + `burst` in any T seconds."""
+    """`per_s` tasks a second, and up to `burst` at once: at most `per_s` * T + `burst` in any T seconds.
+
+    `revision` grows with each change of what is set. Once Redis has seen a newer one, that counts for
+    every node, whichever it knows.
+    """
 
     per_s: float
     burst: int
+    revision: int = 0
 
     @property
     def at_once(self) -> int:
@@ -63,6 +68,6 @@ class Permits:
     ) -> Grant:
         names = [keys.rate(queue), keys.waiting_for_rate(queue)]
         words: list[Word] = [rate.per_s, rate.burst, self._node_id]
-        words += [round(EARLY_S * 1e6), back, slack, *ranks]
+        words += [round(EARLY_S * 1e6), back, slack, rate.revision, *ranks]
         granted, wait_us = await self._scripts.run("permits", names, words)
         return Grant(granted, wait_us / 1e6)

@@ -32,7 +32,8 @@ class Control(NamedTuple):
         """Its rate, if it has one; without a `burst`, what comes in a tenth of a second may go at once."""
         if self.rate is None:
             return None
-        return Rate(self.rate, self.burst or max(1, math.ceil(self.rate / 10)))
+        revision = 0 if self.updated_at is None else round(self.updated_at.timestamp() * 1e6)
+        return Rate(self.rate, self.burst or max(1, math.ceil(self.rate / 10)), revision)
 
 
 class ControlChange(NamedTuple):

@@ -27,7 +27,8 @@ local now = math.floor(now_us / 1000)
 
 local sent, held = 0, 0
 if rate then
-  local kept = redis.call('HMGET', KEYS[5], 'sent', 'sent_at')
+  local kept = redis.call('HMGET', KEYS[5], 'sent', 'sent_at', 'rate', 'burst')
+  rate, burst = tonumber(kept[3] or rate), tonumber(kept[4] or burst) -- the newest that permits.lua has seen
   local since = math.max(0, now_us - tonumber(kept[2] or now_us))
   sent = math.max(0, math.min(burst, tonumber(kept[1] or 0) - since * rate / 1000000))
 end

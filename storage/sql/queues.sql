@@ -18,5 +18,6 @@ on conflict (queue) do update set
     rate = case when $3::boolean then $4::double precision else q.rate end,
     burst = case when $5::boolean then $6::integer else q.burst end,
     max_in_flight = case when $7::boolean then $8::integer else q.max_in_flight end,
-    updated_at = $9, updated_by = $10
+    -- It tells which of two changes is the newer one, whatever the clocks of those who made them.
+    updated_at = greatest($9, q.updated_at + interval '1 microsecond'), updated_by = $10
 returning queue, paused, paused_by, paused_at, rate, burst, max_in_flight, updated_at, updated_by;

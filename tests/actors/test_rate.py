@@ -2,12 +2,14 @@
 
 import asyncio
 import random
+from datetime import timedelta
 from typing import Any
 
 import anyio
 import pytest
 from firing_rig import due_row
 from rate_rig import Cluster
+from store_rig import NOW
 from virtual_time import VIRTUAL_TIME
 from waiting import wait_for
 
@@ -232,6 +234,31 @@ async def test_a_changed_rate_counts_at_once() -> None:
         cluster.control()
         await anyio.sleep(2)
         assert len(cluster.out) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [((20, 400), (20, 5)), ((2_000, 200), (20, 5)), ((20, 5), (500, 50))]
+)
+async def test_a_change_counts_for_all_once_one_node_has_told_redis(
+    before: tuple[float, int], after: tuple[float, int]
+) -> None:
+    cluster = Cluster()
+    cluster.control(rated(*before)._replace(updated_at=NOW))
+    async with cluster.running():
+        await cluster.send([due_row(-1)])
+        await anyio.sleep(60)
+        changed = rated(*after)._replace(updated_at=NOW + timedelta(seconds=1))
+        one = cluster.nodes["a"].context
+        one.controls.update([changed])
+        assert changed.pace is not None
+        await one.streams.permits.next_s("q", changed.pace)
+        cluster.out.clear()
+        await cluster.send([due_row(-1) for _ in range(10_000)])
+        await anyio.sleep(5)
+        count = len(cluster.out)
+    rate, burst = after
+    assert cluster.most_within(1.0) <= rate * 1.001 + burst
+    assert 0.9 * rate * 5 <= count <= rate * 5.01 + burst
 
 
 async def test_when_redis_has_lost_its_data_one_burst_more_may_go() -> None:

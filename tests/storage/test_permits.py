@@ -118,6 +118,28 @@ async def test_a_smaller_burst_waits_for_no_more_than_one_interval(streams: Stre
     assert (await streams.publish(Q, [task()], rate=small)).wait_s <= 1.0
 
 
+async def test_the_newest_setting_counts_for_a_node_that_has_not_heard_of_it(
+    streams: Streams, other: Streams
+) -> None:
+    old, new = Rate(1e-6, 50, revision=1), Rate(1e-6, 5, revision=2)
+    assert (await other.permits.ask(Q, old, [1])).permits == 1
+    assert await streams.permits.next_s(Q, new) == 0.0
+    assert (await other.permits.ask(Q, old, range(9))).permits == 4
+    backlog = await other.publish(Q, [task() for _ in range(9)], rate=old)
+    assert (backlog.entries, backlog.held) == (5, 4)
+
+
+@pytest.mark.parametrize("seen_s", [-11, 11])
+async def test_a_setting_that_nobody_knows_any_more_does_not_stay(
+    streams: Streams, redis_url: str, seen_s: int
+) -> None:
+    await streams.permits.ask(Q, Rate(1e-6, 5, revision=2), [1])  # PostgreSQL has lost it
+    assert (await streams.permits.ask(Q, Rate(1e-6, 50, revision=1), range(9))).permits == 4
+    async with redis.asyncio.Redis.from_url(redis_url) as client:
+        await client.hincrby(keys.rate(Q), "revised_at", seen_s * 1_000_000)
+    assert (await streams.permits.ask(Q, Rate(1e-6, 50, revision=1), range(9))).permits == 9
+
+
 async def test_nothing_is_kept_of_a_rate_that_is_not_used_up(
     streams: Streams, redis_url: str
 ) -> None:

@@ -23,8 +23,12 @@ async def test_a_change_leaves_the_rest_as_it_is(db: Database) -> None:
     second = await queues.control(db, "q", in_flight, LATER, BOB)
     assert second == first._replace(max_in_flight=3, updated_at=LATER, updated_by="bob")
     third = await queues.control(db, "q", ControlChange(set_rate=True), LATER, BOB)
-    assert third == second._replace(rate=None)
-    assert await queues.controls(db) == [third]
+    assert third == second._replace(rate=None, updated_at=LATER + timedelta(microseconds=1))
+    fourth = await queues.control(db, "q", limits, NOW, ANN)  # by a clock that is behind
+    assert fourth.updated_at == LATER + timedelta(microseconds=2)
+    assert fourth.pace is not None
+    assert third._replace(rate=1.0).pace == Rate(1.0, 7, fourth.pace.revision - 1)
+    assert await queues.controls(db) == [fourth]
 
 
 async def test_who_paused_a_queue_stays_until_it_is_resumed(db: Database) -> None:

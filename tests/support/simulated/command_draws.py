@@ -67,8 +67,9 @@ class Draws:
 
     def _permits(self) -> Call:
         rng = self._rng
-        words: list[Any] = [_RATE, rng.choice((4, 4, 9)), rng.choice(_NODES), 20_000]
-        words += [rng.choice((0, 0, 0, 1, 5)), rng.choice((1_000, ""))]
+        rate = rng.choice((_RATE, _RATE, _RATE / 2))
+        words: list[Any] = [rate, rng.choice((4, 4, 9)), rng.choice(_NODES), 20_000]
+        words += [rng.choice((0, 0, 0, 1, 5)), rng.choice((1_000, "")), rng.choice((0, 1, 2))]
         ranks = sorted(rng.choice((5, 900, 2_500, 900_000_000_000_001)) for _ in range(3))
         names = [keys.rate(_QUEUE), keys.waiting_for_rate(_QUEUE)]
         return Call("permits", names, [*words, *ranks[: rng.randint(0, 3)]])

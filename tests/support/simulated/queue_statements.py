@@ -1,6 +1,6 @@
 """What the statements of storage/sql/queues.sql do, on a `Store`."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from simulated.statements import pick
@@ -34,5 +34,7 @@ def control_queue(
         row["burst"] = burst
     if set_in_flight:
         row["max_in_flight"] = in_flight
+    if row["updated_at"] is not None:
+        now = max(now, row["updated_at"] + timedelta(microseconds=1))
     store.queues[queue] = {**row, "updated_at": now, "updated_by": who}
     return [pick(store.queues[queue], _CONTROL)]
