@@ -141,9 +141,9 @@ class Prefetcher(Actor[PrefetcherMessage]):
         db, owned, now_us = self._context.db, list(self._cursors), self._certainly_due_us()
         with self._context.meters.reading("refill"):
             fair = await self._first_of_each(queue, now_us, without)
-            rows = await slots.due_best(db, owned, queue, from_us(now_us), FULL, without)
+            best = await slots.due_best(db, owned, queue, from_us(now_us), FULL, without)
         await self._send(fair, now_us)
-        await self._send(rows, now_us, Refilled(queue, complete=len(rows) < FULL))
+        await self._send(best.rows, now_us, Refilled(queue, complete=best.complete))
         self._hungry.discard(queue)
 
     async def _first_of_each(self, queue: str, now_us: int, without: list[str]) -> list[DueRow]:
@@ -157,7 +157,8 @@ class Prefetcher(Actor[PrefetcherMessage]):
         each = FULL // (len(keys) + 1)
         now = from_us(now_us)
         rows = await slots.due_fair(db, owned, queue, keys, now, each, without)
-        return rows + await slots.due_best(db, owned, queue, now, each, without, unfair=True)
+        unfair = await slots.due_best(db, owned, queue, now, each, without, unfair=True)
+        return rows + unfair.rows
 
     async def _refill_key(self, queue: str, key: str) -> None:
         db, owned, now_us = self._context.db, list(self._cursors), self._certainly_due_us()

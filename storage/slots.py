@@ -1,5 +1,6 @@
 """Who owns the slots, and what an owner reads of them."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -10,7 +11,12 @@ from duly.storage.database import Database
 SLOTS = 256
 """Fixed when a store is made: the first byte of the SHA-256 of the id."""
 
+PRIORITY = 5
+"""Of a task that says nothing else. Where most tasks have it, and no index (`due_best`)."""
+
 _LOOKED_AT = 8
+_PER_SLOT = 16  # rows more than twice a slot's share: its tasks are as many as those of others
+_UNFAIR_LOOKED_AT = 1_000
 
 
 class Cursor(NamedTuple):
@@ -56,6 +62,13 @@ class DuePage(NamedTuple):
 
     rows: list[DueRow]
     more: dict[int, Cursor]
+
+
+class Best(NamedTuple):
+    """The first rows of a queue in its order; `complete`: there are no more."""
+
+    rows: list[DueRow]
+    complete: bool
 
 
 class RunningRow(NamedTuple):
@@ -191,14 +204,29 @@ async def due_best(
     without_keys: Sequence[str] = (),
     *,
     unfair: bool = False,
-) -> list[DueRow]:
+) -> Best:
     """Tasks of one queue that are due by `now`, at most `limit`, by priority and due time.
 
-    None of the concurrency keys `without_keys`; with `unfair` only those without a fairness key.
+    None of the concurrency keys `without_keys`; with `unfair` only those without a fairness key, as far
+    as they are found among the first `_UNFAIR_LOOKED_AT` of each slot that are due.
     """
-    args = (list(slots), queue, now, limit, list(without_keys), unfair)
-    rows = await db.fetch("due_best", *args)
-    return [DueRow(*row) for row in rows]
+    per_slot = min(limit, 2 * limit // max(1, len(slots)) + _PER_SLOT)
+    looked_at = _UNFAIR_LOOKED_AT if unfair else None
+    args = (list(slots), queue, now, limit, list(without_keys), unfair, per_slot, looked_at)
+    rows = [DueRow(*row) for row in await db.fetch("due_best", *args)]
+    kept = _certain(rows, per_slot)
+    return Best(kept, complete=len(kept) < limit and len(kept) == len(rows))
+
+
+def _certain(rows: list[DueRow], per_slot: int) -> list[DueRow]:
+    """Those rows that no row goes before of which no more were read than `per_slot` of a slot."""
+    usual = [row for row in rows if row.priority == PRIORITY]
+    counts = Counter(row.slot for row in usual)
+    last = {row.slot: row.next_run_at for row in usual if counts[row.slot] >= per_slot}
+    if not last:
+        return rows
+    end = (-PRIORITY, min(last.values()))
+    return [row for row in rows if (-row.priority, row.next_run_at) <= end]
 
 
 async def fair_keys(db: Database, queue: str, after: str, limit: int) -> list[str]:

@@ -82,13 +82,34 @@ where (t.wanted and t.wanted_so_far <= $5::bigint) or (t.place = $10 and t.wante
 
 -- name: due_best
 -- What is due by $3 of one queue, in the order in which it should run, without the concurrency keys $5;
--- with $6 only what has no fairness key.
-select id, slot, next_run_at, version, priority, queue, concurrency_key, fairness_key from tasks
-where slot = any($1::smallint[]) and status = 'pending' and not paused
-  and queue = $2 and next_run_at <= $3
-  and (concurrency_key is null or concurrency_key <> all($5::text[]))
-  and (not $6::boolean or fairness_key is null)
-order by priority desc, next_run_at limit $4;
+-- with $6 only what has no fairness key. A priority is looked at only if those above it have fewer than $4.
+-- There may be millions of the priority that tasks have by default, which are in no index of their own: of
+-- those the first $7 of each slot are taken, of the first $8 of it that are due (null: of all).
+select b.* from generate_series(9, 0, -1) as p (priority)
+cross join lateral (
+    (select id, slot, next_run_at, version, t.priority, queue, concurrency_key, fairness_key
+     from tasks t
+     where status = 'pending' and not paused and t.priority <> 5 and queue = $2
+       and t.priority = p.priority and next_run_at <= $3 and slot = any($1::smallint[])
+       and (concurrency_key is null or concurrency_key <> all($5::text[]))
+       and (not $6::boolean or fairness_key is null)
+     order by next_run_at limit $4::bigint)
+    union all
+    (select u.* from unnest($1::smallint[]) as s (slot)
+     cross join lateral (
+         select * from (
+             select id, slot, next_run_at, version, priority, queue, concurrency_key, fairness_key
+             from tasks t
+             where t.slot = s.slot and status = 'pending' and not paused and next_run_at <= $3
+               and p.priority = 5
+             order by next_run_at, id limit $8::bigint
+         ) d
+         where d.queue = $2 and d.priority = 5
+           and (d.concurrency_key is null or d.concurrency_key <> all($5))
+           and (not $6 or d.fairness_key is null)
+         order by d.next_run_at, d.id limit $7::bigint
+     ) u order by u.next_run_at limit $4)
+) b limit $4;
 
 -- name: fair_keys
 -- The fairness keys of one queue's waiting tasks after $2, at most $3: one step in the index for each.
@@ -121,11 +142,16 @@ cross join lateral (
 ) d;
 
 -- name: due_of_key
--- What is due by $4 of one concurrency key in one queue, in the order in which it should run.
-select id, slot, next_run_at, version, priority, queue, concurrency_key, fairness_key from tasks
-where concurrency_key = $3 and queue = $2 and status = 'pending' and not paused
-  and slot = any($1::smallint[]) and next_run_at <= $4
-order by priority desc, next_run_at limit $5;
+-- What is due by $4 of one concurrency key in one queue, in the order in which it should run. A priority is
+-- looked at only if those above it have fewer than $5.
+select d.* from generate_series(9, 0, -1) as p (priority)
+cross join lateral (
+    select id, slot, next_run_at, version, t.priority, queue, concurrency_key, fairness_key
+    from tasks t
+    where concurrency_key = $3 and queue = $2 and t.priority = p.priority and next_run_at <= $4
+      and status = 'pending' and not paused and slot = any($1::smallint[])
+    order by next_run_at limit $5::bigint
+) d limit $5;
 
 -- name: running_since
 -- Running tasks of these slots that were claimed before $2: the reaper's suspects. ($4, $5) is the

@@ -25,9 +25,10 @@ select duly_make_partitions($1, $2, $3::date, $4::date);
 select duly_drop_partitions($1, $2, $3) as dropped;
 
 -- name: expire_keys
-delete from idempotency_keys where key in (
-    select key from idempotency_keys where expires_at <= $1 order by expires_at limit 5000
-    for update skip locked)
+-- By their places, so that no plan looks through all keys for some thousands.
+delete from idempotency_keys where expires_at <= $1 and ctid = any(array(
+    select ctid from idempotency_keys where expires_at <= $1 order by expires_at limit 5000
+    for update skip locked))
 returning key;
 
 -- name: schema_version

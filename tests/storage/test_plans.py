@@ -4,12 +4,11 @@ The plans are those for unknown parameters, which PostgreSQL makes for statement
 hold for all values, and a new statement is looked at without being known here.
 """
 
-import json
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+from plans import plan, steps
 from store_rig import NOW, opened, query
 
 from duly.storage.database import Database
@@ -66,27 +65,6 @@ async def fill(db: Database) -> None:
     for name in ("effects_create_table", "effects_create_index"):
         await db.fetch(name)
     await query(db, "vacuum analyze")
-
-
-async def plan(connection: Any, text: str) -> dict[str, Any]:
-    """The plan for unknown parameters."""
-    await connection.execute("set plan_cache_mode = force_generic_plan")
-    await connection.execute(f"prepare looked_at as {text}")
-    count = max((int(n) for n in re.findall(r"\$(\d+)", text)), default=0)
-    nothing = f"({', '.join(['null'] * count)})" if count else ""
-    try:
-        answer = await connection.fetchval(f"explain (format json) execute looked_at{nothing}")
-    finally:
-        await connection.execute("deallocate looked_at")
-        await connection.execute("reset plan_cache_mode")
-    found: dict[str, Any] = json.loads(answer)[0]["Plan"]
-    return found
-
-
-def steps(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield step
-    for below in step.get("Plans", ()):
-        yield from steps(below)
 
 
 def end_to_end(found: dict[str, Any]) -> list[str]:

@@ -2,11 +2,14 @@
 
 import asyncio
 from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
+from plans import plan, steps
 from store_rig import NOW, claimed, ended, query, submit
 
 from duly.storage import claims, upkeep
 from duly.storage.database import Database
+from duly.storage.queries import statements
 
 TODAY = NOW.date()
 
@@ -85,3 +88,29 @@ async def test_keys_are_forgotten_when_their_time_is_over(db: Database) -> None:
     assert len(await query(db, "select from idempotency_keys")) == 1
     await upkeep.expire_keys(db, NOW)
     assert await query(db, "select from idempotency_keys") == []
+
+
+async def test_expired_keys_are_found_by_their_places(db: Database) -> None:
+    """The plan does not depend on what PostgreSQL believes of how many there are."""
+    await query(
+        db,
+        "insert into idempotency_keys select n::text, gen_random_uuid(), '', $1::timestamptz + n * interval '1 s'"
+        " from generate_series(1, 12000) n",
+        NOW,
+    )
+
+    async def look(connection: Any) -> None:
+        found.append(await plan(connection, statements()["expire_keys"]))
+
+    found: list[dict[str, Any]] = []
+    await db.run(look)
+    await query(db, "analyze idempotency_keys")
+    await db.run(look)
+    for one in found:
+        kinds = [step["Node Type"] for step in steps(one)]
+        assert "Tid Scan" in kinds
+        assert "Seq Scan" not in kinds
+    left = []
+    while await upkeep.expire_keys(db, NOW + timedelta(seconds=9000)):
+        left.append(len(await query(db, "select from idempotency_keys")))
+    assert left == [7000, 3000]

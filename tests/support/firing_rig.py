@@ -234,7 +234,7 @@ class FakeDatabase:
 
     def _due_best(
         self, slots: list[int], queue: str, now: datetime, limit: int, without_keys: list[str],
-        unfair: bool,
+        unfair: bool, *_: Any,
     ) -> list[Record]:  # fmt: skip
         found = [
             row

@@ -214,13 +214,14 @@ class Draws:
     def _due_best(self) -> tuple[Any, ...]:
         keys: list[str] = self._rng.choice(([], ["a"]))
         unfair = self._rng.random() < 0.5
-        return self._some_slots(), self._rng.choice("qr"), self._time(), 100, keys, unfair
+        queue = self._rng.choice("qr")
+        return self._some_slots(), queue, self._time(), 100, keys, unfair, 100, 100
 
     def _fair_keys(self) -> tuple[Any, ...]:
         return self._rng.choice("qr"), self._rng.choice(("", "f", "g")), self._rng.choice((1, 5))
 
     def _due_fair(self) -> tuple[Any, ...]:
-        _, queue, now, _, without, _ = self._due_best()
+        _, queue, now, _, without, *_ = self._due_best()
         return list(range(256)), queue, ["f", "g"], now, 100, without
 
     def _due_of_key(self) -> tuple[Any, ...]:

@@ -398,7 +398,7 @@ def _due_pages(
 @statement
 def due_best(
     store: Store, slots: list[int], queue: str, now: datetime, limit: int,
-    without_keys: list[str], unfair: bool = False,
+    without_keys: list[str], unfair: bool = False, *_: Any,
 ) -> list[Row]:  # fmt: skip
     found = [
         pick(row, _DUE)
