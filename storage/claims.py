@@ -134,13 +134,16 @@ async def claim_in_turn(
     """As `claim`, but only as many as their concurrency keys have room for, the first ones.
 
     With `queue`, in which they all are, no more than its `max_in_flight` allows. What finds no room is
-    told in `held`, and stays pending. Never waits for another claim.
+    told in `held`, and stays pending. Never waits for another claim. `owned` is also true where there was
+    room for none of them.
     """
     columns = _claim_columns(owner, entries, epochs, now)
     keys = [entry.concurrency_key for entry in entries]
-    rows = await db.fetch("claim_in_turn", Database.sql("claim"), *columns, keys, queue)
-    held: dict[UUID, Held] = {row["id"]: row["held"] for row in rows if row["held"] is not None}
-    found = [tuple(row)[1:-1] for row in rows if row["id"] is not None and row["held"] is None]
+    rows = await db.fetch("claim_in_turn", *columns, keys, queue)
+    held: dict[UUID, Held] = {
+        row["held_id"]: row["held"] for row in rows if row["held"] is not None
+    }
+    found = [tuple(row)[1:-2] for row in rows if row["id"] is not None]
     owned = all(row["owned"] for row in rows)
     return Claim(owned, await _with_payloads(db, found), held)
 

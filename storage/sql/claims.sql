@@ -2,7 +2,7 @@
 -- `case when … then … end` around a status keeps the planner on the primary key: seen as a plain
 -- condition, it may choose a scan of a partial index instead.
 
--- name: claim
+-- part: claiming turn if_any these
 -- pending -> running, if these versions still stand and this node still owns the slots.
 -- FOR SHARE on the slot rows makes a take-over wait for this commit, and this wait for a take-over;
 -- without the lock a stale claim can commit after it. All or nothing per batch of slots.
@@ -11,10 +11,10 @@
 -- of the promotion only from the next checkpoint on.)
 with writing as materialized (
     select ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint as timeline
-), own as materialized (
+){turn}, own as materialized (
     select s.slot from slots s
     join unnest($4::smallint[], $5::bigint[]) as e (slot, epoch)
-      on s.slot = e.slot and s.epoch = e.epoch
+      on s.slot = e.slot and s.epoch = e.epoch{if_any}
     order by s.slot for share of s
 ), ok as (
     select count(*) = cardinality($4) as owned from own
@@ -22,7 +22,7 @@ with writing as materialized (
     update tasks t set
         status = 'running', version = greatest(t.version, (select (timeline - 1) << 40 from writing)) + 1,
         owner = $3, claimed_at = $6, updated_at = $6, started_at = null, start_id = null, worker = null
-    from unnest($1::uuid[], $2::bigint[]) as c (id, version)
+    from {these} as c (id, version)
     where t.id = c.id and t.version = c.version
       and case when t.status = 'pending' then not t.paused end
       and (t.misfire_grace is null or t.begun
@@ -35,14 +35,40 @@ with writing as materialized (
         case when pg_column_size(t.payload) <= $7::int and octet_length(t.payload::text) <= $7
             then t.payload end as payload,
         t.traceparent
-)
+);
+
+-- part: nothing
+;
+
+-- part: given
+unnest($1::uuid[], $2::bigint[]);
+
+-- name: claim
+{claiming nothing nothing given}
 select ok.owned, claimed.* from ok left join claimed on true;
 
+-- part: turn
+, turn as materialized (
+    select * from duly_room($1, $2, $8, $9)
+);
+
+-- part: if_any_has_room
+ and exists (select from turn where held is null);
+
+-- part: with_room
+(select id, version from turn where held is null);
+
 -- name: claim_in_turn
--- As `claim`, of tasks with these concurrency keys ($9; null: none), and of the queue $10 if it has
--- max_in_flight, as long as there is room. `held`: not claimed, because the key is `full`, or `busy`
--- (another claim has its lock), or the queue is.
-select * from duly_claim_in_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+-- As `claim`, of tasks with these concurrency keys ($8; null: none), and of the queue $9 if it has
+-- max_in_flight, as long as there is room. `held`: the task `held_id` is not claimed, because its key is
+-- `full`, or `busy` (another claim has its lock), or the queue is. The room is counted
+-- with a later view of the tasks than this statement's own: what changed in between is refused by the row
+-- itself, as in `claim`. With nothing to claim no slot is locked, and its epoch is not looked at.
+{claiming turn if_any_has_room with_room}
+select ok.owned, claimed.*, null::uuid as held_id, null as held from ok left join claimed on true
+where exists (select from turn where held is null)
+union all
+select true, c.*, turn.id, turn.held from turn left join claimed c on false where turn.held is not null;
 
 -- name: in_flight
 -- As the claim in turn counts them.

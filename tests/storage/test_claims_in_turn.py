@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from store_rig import ME, NOW, again, ended, own_all, query, statuses, submit
+from store_rig import ME, NOW, again, ended, opened, own_all, query, statuses, submit
+from waiting import wait_for
 
 from duly.storage import claims, tasks
 from duly.storage.claims import Claim
@@ -146,23 +147,34 @@ async def test_it_is_the_lock_that_keeps_two_claims_apart(db: Database, lock: bo
     rows = await keyed(db, 6)
     epochs = await own_all(db)
     if not lock:
-        (found,) = await query(
-            db, "select pg_get_functiondef('duly_claim_in_turn'::regproc) as text"
-        )
+        (found,) = await query(db, "select pg_get_functiondef('duly_room'::regproc) as text")
         await query(db, found["text"].replace("pg_try_advisory_xact_lock(", "(0 <> "))
 
     async def work(connection: Any) -> Claim:
         async with connection.transaction():
             slots = sorted({row.slot for row in rows[:3]})
             await connection.fetch(
-                Database.sql("claim_in_turn"), Database.sql("claim"), [r.id for r in rows[:3]],
-                [0] * 3, ME, slots, [epochs[slot] for slot in slots], NOW, 1000, ["k"] * 3, None,
+                Database.sql("claim_in_turn"), [r.id for r in rows[:3]], [0] * 3, ME, slots,
+                [epochs[slot] for slot in slots], NOW, 1000, ["k"] * 3, None,
             )  # fmt: skip
             return await claim(db, rows[3:], epochs)
 
     beside = await db.run(work)
     assert set(beside.held.values()) == ({"busy"} if lock else set())
     assert (await running(db))["k"] == (3 if lock else 6)
+
+
+async def test_without_room_no_slot_is_locked(db: Database) -> None:
+    rows = await keyed(db, 4)
+    epochs = await own_all(db)
+    await claim(db, rows[:3], epochs)
+
+    async def take_over(connection: Any) -> Claim:
+        async with connection.transaction():
+            await connection.execute("select from slots for update")
+            return await claim(db, rows[3:], epochs)
+
+    assert await db.run(take_over) == Claim(True, [], {rows[3].id: "full"})
 
 
 async def test_who_holds_a_key_is_told(db: Database) -> None:
@@ -214,8 +226,8 @@ async def test_another_isolation_is_refused(db: Database) -> None:
     async def work(connection: Any) -> None:
         async with connection.transaction(isolation="repeatable_read"):
             await connection.fetch(
-                Database.sql("claim_in_turn"), Database.sql("claim"), [rows[0].id], [0], ME,
-                [rows[0].slot], [epochs[rows[0].slot]], NOW, 1000, ["k"], None,
+                Database.sql("claim_in_turn"), [rows[0].id], [0], ME, [rows[0].slot],
+                [epochs[rows[0].slot]], NOW, 1000, ["k"], None,
             )  # fmt: skip
 
     with pytest.raises(Exception, match="read committed"):
@@ -276,6 +288,51 @@ async def test_a_queue_whose_lock_another_claim_has_is_busy(db: Database) -> Non
     answer = await db.run(hold)
     assert answer.tasks == []
     assert set(answer.held.values()) == {"queue_busy"}
+
+
+async def someone_waits(db: Database) -> None:
+    look = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    await wait_for(lambda: query(db, look), 60, "a statement waits for a lock")
+
+
+async def test_what_was_claimed_since_the_statement_began_counts_and_is_not_claimed_again(
+    db: Database,
+) -> None:
+    rows = await submit(db, 3)
+    await limit_queue(db, 2)
+    epochs = await own_all(db)
+
+    async def work(connection: Any) -> Claim:
+        async with connection.transaction():
+            await connection.execute("lock table queues")  # where the count waits
+            asked = claims.claim_in_turn(
+                db, ME, [rows[1], rows[2], rows[0]], epochs, NOW, "default"
+            )
+            answer = asyncio.create_task(asked)
+            await someone_waits(db)
+            beside = await claims.claim(db, ME, rows[:1], epochs, NOW)
+            assert [task.id for task in beside.tasks] == [rows[0].id]
+        return await answer
+
+    answer = await db.run(work)
+    assert [task.id for task in answer.tasks] == [rows[1].id]
+    assert answer.held == {rows[2].id: "queue_full"}
+
+
+async def test_what_changes_after_the_count_is_not_claimed(db: Database) -> None:
+    rows = await keyed(db, 2)
+    epochs = await own_all(db)
+
+    async def work(connection: Any) -> Claim:
+        async with connection.transaction():
+            await connection.execute("select from slots for update")  # where the claim waits
+            answer = asyncio.create_task(claim(db, rows, epochs))
+            await someone_waits(db)
+            assert await tasks.cancel(db, rows[0].id, NOW)
+        return await answer
+
+    answer = await db.run(work)
+    assert ([task.id for task in answer.tasks], answer.held) == ([rows[1].id], {})
 
 
 async def test_racing_claims_never_exceed_max_in_flight(db: Database) -> None:

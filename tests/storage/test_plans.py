@@ -9,8 +9,9 @@ from datetime import timedelta
 from typing import Any
 
 from plans import plan, steps
-from store_rig import NOW, opened, query
+from store_rig import NOW, opened, query, submit
 
+from duly.storage import slots
 from duly.storage.database import Database
 from duly.storage.queries import statements
 
@@ -88,5 +89,32 @@ async def test_no_statement_reads_a_large_table_from_end_to_end(fresh_database: 
                 if not text.startswith("create "):
                     bad[name] = end_to_end(await plan(connection, text))
             assert {name: tables for name, tables in bad.items() if tables} == {}
+
+        await db.run(look)
+
+
+async def test_what_is_due_of_a_key_is_found_without_reading_what_is_to_come(
+    fresh_database: str,
+) -> None:
+    async with opened(fresh_database) as db:
+        later = [(priority, NOW + timedelta(hours=1)) for priority in (0, 5, 9)]
+        asked = [(2, NOW), (9, NOW), (9, NOW - timedelta(seconds=1)), (0, NOW), *later]
+        rows = []
+        for priority, due in asked:
+            rows += await submit(db, priority=priority, due=due, concurrency_key="k")
+        await submit(db, 2, concurrency_key="other")
+        await submit(db, 2, concurrency_key="k", queue="other")
+        best = [rows[at].id for at in (2, 1, 0, 3)]
+        for limit in (1, 3, 9):
+            found = await slots.due_of_key(db, range(slots.SLOTS), "default", "k", NOW, limit)
+            assert [row.id for row in found] == best[:limit]
+
+        async def look(connection: Any) -> None:
+            await connection.execute("set enable_seqscan = off")  # the table is small
+            await connection.execute("set enable_bitmapscan = off")
+            found = steps(await plan(connection, Database.sql("due_of_key")))
+            (read,) = [step for step in found if step.get("Relation Name") == "tasks"]
+            assert read["Index Name"] == "tasks_awaiting_key"
+            assert "priority = p.priority" in read["Index Cond"], "else PostgreSQL 17 reads it all"
 
         await db.run(look)

@@ -138,7 +138,7 @@ class FakeDatabase:
         ]
 
     def _claim_in_turn(
-        self, text: str, ids: list[UUID], versions: list[int], owner: str, slots: list[int],
+        self, ids: list[UUID], versions: list[int], owner: str, slots: list[int],
         epochs: list[int], now: datetime, inline: int, keys: list[str | None], queue: str | None,
     ) -> list[Record]:  # fmt: skip
         running, in_queue = self.running_keys(), self.in_queue(queue)
@@ -149,17 +149,19 @@ class FakeDatabase:
                 if key_is_full or in_queue >= self.queue_limits.get(queue or "", math.inf):
                     blank = dict.fromkeys(self._task(task_id))
                     held = "full" if key_is_full else "queue_full"
-                    found.append(Record({"owned": True, **blank, "id": task_id, "held": held}))
+                    said = {"held_id": task_id, "held": held}
+                    found.append(Record({"owned": True, **blank, **said}))
                     continue
                 in_queue += 1
                 if key is not None:
                     running[key] += 1
                 chosen.append((task_id, version))
         some = [one[0] for one in chosen], [one[1] for one in chosen]
-        claimed = self._claim(*some, owner, slots, epochs)
+        claimed = self._claim(*some, owner, slots, epochs) if chosen else []
         self.most_running |= self.running_keys()
         self.most_in_queue = max(self.most_in_queue, self.in_queue(queue))
-        return found + [Record({**dict(one.items()), "held": None}) for one in claimed]
+        said = {"held_id": None, "held": None}
+        return found + [Record({**dict(one.items()), **said}) for one in claimed]
 
     def running_keys(self) -> Counter[str]:
         """How many run with each concurrency key."""

@@ -65,9 +65,9 @@ def _claim_any_epoch(store: Store, *args: Any) -> list[Row]:
     return statements.claim_rows(store, *args, True)  # type: ignore[call-arg]
 
 
-def _claim_without_count(store: Store, text: str, *args: Any) -> list[Row]:
+def _claim_without_count(store: Store, *args: Any) -> list[Row]:
     *plain, _, _ = args
-    return [row | {"held": None} for row in statements.claim(store, *plain)]
+    return [row | {"held_id": None, "held": None} for row in statements.claim(store, *plain)]
 
 
 def _take_without_epoch(

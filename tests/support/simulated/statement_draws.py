@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from duly.storage.database import Database
 from simulated.store import Store
 
 _OWNERS = ("node-a", "node-b")
@@ -101,7 +100,7 @@ class Draws:
             keep = [at for at, row in enumerate(rows) if row["queue"] == queue]
             ids, keys = [ids[at] for at in keep], [keys[at] for at in keep]
             more[0] = [more[0][at] for at in keep]
-        return Database.sql("claim"), ids, *more, keys, queue
+        return ids, *more, keys, queue
 
     def _in_flight(self) -> tuple[Any, ...]:
         return (self._rng.choice("qr"),)

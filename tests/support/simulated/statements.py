@@ -73,7 +73,7 @@ def claim_rows(
 
 @statement
 def claim_in_turn(
-    store: Store, text: str, ids: list[UUID], versions: list[int], owner: str, slots: list[int],
+    store: Store, ids: list[UUID], versions: list[int], owner: str, slots: list[int],
     epochs: list[int], now: datetime, inline_bytes: int, keys: list[str | None], queue: str | None,
 ) -> list[Row]:  # fmt: skip
     running = holders(store)
@@ -90,15 +90,15 @@ def claim_in_turn(
         key_is_full = key is not None and running[key] >= (row["concurrency_limit"] or 1)
         if key_is_full or room <= 0:
             held = "full" if key_is_full else "queue_full"
-            full = {"owned": True, "id": task_id, "version": version, "held": held}
+            full = {"owned": True, "held_id": task_id, "held": held}
             found.append(dict.fromkeys(("owned", *_CLAIMED)) | full)
         else:
             room -= 1
             running[key] += key is not None
             chosen.append((task_id, version))
     some = [one[0] for one in chosen], [one[1] for one in chosen]
-    rows = claim(store, *some, owner, slots, epochs, now, inline_bytes)
-    return found + [row | {"held": None} for row in rows]
+    rows = claim(store, *some, owner, slots, epochs, now, inline_bytes) if chosen else []
+    return found + [row | {"held_id": None, "held": None} for row in rows]
 
 
 def holders(store: Store) -> Counter[str | None]:
