@@ -1,7 +1,8 @@
 """Named statements from sql/*.sql. A statement begins with `-- name: x` and ends at its `;`.
 
 What several have in common is a part: `-- part: x a b` begins the text that `{x one two}` stands for, with
-`one` for each `{a}` in it and `two` for each `{b}`. Either may be the name of a part, or text.
+`one` for each `{a}` in it and `two` for each `{b}`. Either may be the name of a part, or text. Those of
+parts.sql are for all files.
 """
 
 import re
@@ -23,9 +24,11 @@ class _Part(NamedTuple):
 def statements() -> dict[str, str]:
     """Every statement by name. Raises ValueError when two share a name."""
     found: dict[str, str] = {}
-    for path in sorted(files("duly.storage.sql").iterdir(), key=lambda p: p.name):
-        if path.name.endswith(".sql"):
-            for name, text in parse(path.read_text()).items():
+    folder = files("duly.storage.sql")
+    shared = (folder / "parts.sql").read_text()
+    for path in sorted(folder.iterdir(), key=lambda p: p.name):
+        if path.name.endswith(".sql") and path.name != "parts.sql":
+            for name, text in parse(shared + path.read_text()).items():
                 if name in found:
                     raise ValueError(f"two statements are named {name}")
                 found[name] = text

@@ -110,16 +110,10 @@ with gone as (
       and extract(epoch from $3::timestamptz - t.next_run_at) > t.misfire_grace
     returning t.*
 ), moved as (
-    insert into finished_tasks (id, type, queue, payload, status, slot, version, retry_count,
-        max_retries, interval, created_at, updated_at, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
-        concurrency_key, concurrency_limit, fairness_key,
-        finished_at, error)
-    select id, type, queue, payload, 'failed', slot, version + 1, retry_count,
-        max_retries, interval, created_at, $3, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
-        concurrency_key, concurrency_limit, fairness_key,
-        $3, '"expired"'
+    insert into finished_tasks (id, status, slot, version, retry_count, updated_at, occurrence,
+        paused, {asked_for}, finished_at, error)
+    select id, 'failed', slot, version + 1, retry_count, $3, occurrence, paused,
+        {asked_for}, $3, '"expired"'
     from gone
 ), attempt as (
     insert into runs (task_id, type, queue, token, occurrence, attempt, outcome, verdict, recorded_at,
@@ -148,17 +142,10 @@ with reported as (
       and case when t.status = 'running' then t.schedule is null end
     returning t.*, r.by, r.began, r.ended, r.result
 ), moved as (
-    insert into finished_tasks (id, type, queue, payload, status, slot, owner, version, retry_count,
-        max_retries, interval, created_at, updated_at, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
-        concurrency_key, concurrency_limit, fairness_key,
-        started_at, finished_at,
-        worker, result)
-    select id, type, queue, payload, 'completed', slot, owner, version, retry_count,
-        max_retries, interval, created_at, $7, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
-        concurrency_key, concurrency_limit, fairness_key,
-        began, $7, by, result
+    insert into finished_tasks (id, status, slot, owner, version, retry_count, updated_at, occurrence,
+        paused, {asked_for}, started_at, finished_at, worker, result)
+    select id, 'completed', slot, owner, version, retry_count, $7, occurrence, paused,
+        {asked_for}, began, $7, by, result
     from gone
 ), attempt as (
     insert into runs (task_id, type, queue, token, occurrence, attempt, outcome, verdict, worker,
@@ -234,18 +221,10 @@ with settled as (
     returning t.*, r.by, r.began, r.status as last_status, r.result as last_result,
               r.error as last_error
 ), moved as (
-    insert into finished_tasks (id, type, queue, payload, status, slot, owner, version, retry_count,
-        max_retries, interval, created_at, updated_at, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
-        concurrency_key, concurrency_limit, fairness_key,
-        started_at, finished_at,
-        worker, result, error)
-    select id, type, queue, payload, last_status, slot, owner, version, retry_count,
-        max_retries, interval, created_at, $27, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
-        concurrency_key, concurrency_limit, fairness_key,
-        began, $27, by,
-        last_result, last_error
+    insert into finished_tasks (id, status, slot, owner, version, retry_count, updated_at, occurrence,
+        paused, {asked_for}, started_at, finished_at, worker, result, error)
+    select id, last_status, slot, owner, version, retry_count, $27, occurrence, paused,
+        {asked_for}, began, $27, by, last_result, last_error
     from gone
 ), ended as (
     select id, version, type, queue, concurrency_key from again

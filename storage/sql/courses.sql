@@ -34,18 +34,10 @@ with asked as (
       and case when t.status = 'pending' then true end
     returning t.*
 ), moved as (
-    insert into finished_tasks (id, type, queue, payload, status, slot, version, retry_count,
-        max_retries, interval, created_at, updated_at, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
-        concurrency_key, concurrency_limit, fairness_key,
-        started_at, finished_at,
-        worker, result, error)
-    select g.id, type, queue, payload, 'completed', slot, version + 1, retry_count,
-        max_retries, interval, created_at, $14, g.occurrence, false, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
-        concurrency_key, concurrency_limit, fairness_key,
-        l.started_at, $14,
-        l.worker, l.result, g.error
+    insert into finished_tasks (id, status, slot, version, retry_count, updated_at, occurrence,
+        paused, {asked_for}, started_at, finished_at, worker, result, error)
+    select g.id, 'completed', slot, version + 1, retry_count, $14, g.occurrence, false,
+        {asked_for}, l.started_at, $14, l.worker, l.result, g.error
     from gone g left join lateral (
         select r.started_at, r.worker, r.result from runs r
         where r.task_id = g.id and r.outcome <> 'skipped'

@@ -8,20 +8,16 @@
 -- index, also where it does not know the parameters.
 
 -- part: task_row
-t.id, t.type, t.queue, case when $12::boolean then t.payload else 'null' end as payload, t.status,
-t.paused, t.next_run_at, t.occurrence, t.slot, t.owner,
-t.version, t.retry_count, t.max_retries, t.backoff, t.timeout, t.schedule, t.overrun, t.misfire_grace,
-t.on_lost, t.priority, t.idempotency_key, t.tags, t.concurrency_key,
-t.concurrency_limit, t.fairness_key, t.created_at, t.updated_at, t.started_at,
-null::timestamptz as finished_at, t.worker, null::jsonb as result, t.error;
+{columns t wanted_payload its_next_run_at no_time no_json};
 
 -- part: finished_row
-t.id, t.type, t.queue, case when $12::boolean then t.payload else 'null' end as payload, t.status,
-t.paused, null::timestamptz as next_run_at, t.occurrence,
-t.slot, t.owner, t.version, t.retry_count, t.max_retries, t.backoff, t.timeout, t.schedule, t.overrun,
-t.misfire_grace, t.on_lost, t.priority, t.idempotency_key, t.tags, t.concurrency_key,
-t.concurrency_limit, t.fairness_key, t.created_at, t.updated_at,
-t.started_at, t.finished_at, t.worker, case when $12::boolean then t.result end as result, t.error;
+{columns t wanted_payload no_time its_finished_at wanted_result};
+
+-- part: wanted_payload t
+case when $12::boolean then {t}.payload else 'null' end;
+
+-- part: wanted_result t
+case when $12::boolean then {t}.result end;
 
 -- part: asked
 ($4::text is null or c.status = $4) and ($5::text is null or c.type = $5)

@@ -78,19 +78,9 @@ select id, queue from finished_tasks where id = any($1::uuid[]);
 
 -- name: get
 select * from (
-    select id, type, queue, payload, status, paused, next_run_at, occurrence, slot, owner, version,
-           retry_count, max_retries, backoff, timeout, schedule, overrun, misfire_grace, on_lost,
-           priority, idempotency_key, tags, concurrency_key, concurrency_limit,
-           fairness_key, created_at, updated_at, started_at,
-           null::timestamptz as finished_at, worker, null::jsonb as result, error
-    from tasks where id = any($1::uuid[])
+    select {task t} from tasks t where id = any($1::uuid[])
     union all
-    select id, type, queue, payload, status, paused, null, occurrence, slot, owner, version,
-           retry_count, max_retries, backoff, timeout, schedule, overrun, misfire_grace, on_lost,
-           priority, idempotency_key, tags, concurrency_key, concurrency_limit,
-           fairness_key, created_at, updated_at, started_at,
-           finished_at, worker, result, error
-    from finished_tasks where id = any($1::uuid[])
+    select {finished_task t} from finished_tasks t where id = any($1::uuid[])
 ) t;
 
 -- name: cancel
@@ -105,18 +95,10 @@ with gone as (
                and done_until is not distinct from $6::timestamptz))
     returning *
 ), moved as (
-    insert into finished_tasks (id, type, queue, payload, status, slot, owner, version, retry_count,
-        max_retries, interval, created_at, updated_at, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
-        concurrency_key, concurrency_limit, fairness_key,
-        started_at, finished_at,
-        worker, error)
-    select id, type, queue, payload, 'cancelled', slot, owner, version + 1, retry_count,
-        max_retries, interval, created_at, $2, occurrence, paused, backoff, timeout, schedule,
-        overrun, misfire_grace, on_lost, priority, idempotency_key, tags,
-        concurrency_key, concurrency_limit, fairness_key,
-        started_at, $2,
-        worker, error
+    insert into finished_tasks (id, status, slot, owner, version, retry_count, updated_at, occurrence,
+        paused, {asked_for}, started_at, finished_at, worker, error)
+    select id, 'cancelled', slot, owner, version + 1, retry_count, $2, occurrence, paused,
+        {asked_for}, started_at, $2, worker, error
     from gone
     returning *
 ), attempt as (
@@ -135,11 +117,7 @@ with gone as (
     cross join unnest($7::timestamptz[], $8::jsonb[])
         with ordinality as s (occurrence, error, place)
 )
-select m.id, m.type, m.queue, m.payload, m.status, m.paused, null::timestamptz as next_run_at,
-       m.occurrence, m.slot, m.owner, m.version, m.retry_count, m.max_retries, m.backoff, m.timeout,
-       m.schedule, m.overrun, m.misfire_grace, m.on_lost, m.priority, m.idempotency_key, m.tags,
-       m.concurrency_key, m.concurrency_limit, m.fairness_key,
-       m.created_at, m.updated_at, m.started_at, m.finished_at, m.worker, m.result, m.error,
+select {finished_task m},
        g.version as token
 from moved m cross join gone g;
 
@@ -202,11 +180,7 @@ with found as materialized (
     union all
     select found.*, false from found where not exists (select from changed)
 )
-select a.id, a.type, a.queue, a.payload, a.status, a.paused, a.next_run_at, a.occurrence, a.slot,
-       a.owner, a.version, a.retry_count, a.max_retries, a.backoff, a.timeout, a.schedule, a.overrun,
-       a.misfire_grace, a.on_lost, a.priority, a.idempotency_key, a.tags,
-       a.concurrency_key, a.concurrency_limit, a.fairness_key, a.created_at, a.updated_at,
-       a.started_at, null::timestamptz as finished_at, a.worker, null::jsonb as result, a.error,
+select {task a},
        a.was_changed, s.owner as slot_owner
 from answer a join slots s on s.slot = a.slot;
 
@@ -220,24 +194,12 @@ with gone as (
     update runs r set verdict = null from gone g
     where r.task_id = g.id and r.occurrence = g.occurrence and r.verdict is not null
 ), back as (
-    insert into tasks (id, type, queue, payload, next_run_at, version, max_retries, interval,
-        created_at, updated_at, occurrence, backoff, timeout, schedule, overrun, misfire_grace,
-        on_lost, priority, idempotency_key, tags,
-        concurrency_key, concurrency_limit, fairness_key,
-        error)
-    select id, type, queue, payload, $2, version + 1, max_retries, interval,
-        created_at, $2, occurrence, backoff, timeout, schedule, overrun, misfire_grace,
-        on_lost, priority, idempotency_key, tags,
-        concurrency_key, concurrency_limit, fairness_key,
-        error
+    insert into tasks (id, next_run_at, version, updated_at, occurrence, {asked_for}, error)
+    select id, $2, version + 1, $2, occurrence, {asked_for}, error
     from gone
     returning *
 )
-select b.id, b.type, b.queue, b.payload, b.status, b.paused, b.next_run_at, b.occurrence, b.slot,
-       b.owner, b.version, b.retry_count, b.max_retries, b.backoff, b.timeout, b.schedule, b.overrun,
-       b.misfire_grace, b.on_lost, b.priority, b.idempotency_key, b.tags,
-       b.concurrency_key, b.concurrency_limit, b.fairness_key, b.created_at, b.updated_at,
-       b.started_at, null::timestamptz as finished_at, b.worker, null::jsonb as result, b.error,
+select {task b},
        true as was_changed, s.owner as slot_owner
 from back b join slots s on s.slot = b.slot;
 

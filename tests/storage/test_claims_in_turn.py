@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from store_rig import ME, NOW, again, ended, opened, own_all, query, statuses, submit
+from store_rig import ME, NOW, again, ended, own_all, query, statuses, submit
 from waiting import wait_for
 
 from duly.storage import claims, tasks

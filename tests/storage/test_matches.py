@@ -42,7 +42,7 @@ async def test_many_are_estimated_from_some_pages(
     )  # fmt: skip
     await query(db, "vacuum analyze tasks")
     monkeypatch.setattr(matches, "COUNTED_MAX", 1_000)
-    monkeypatch.setattr(matches, "_SAMPLED_PAGES", 150)
+    monkeypatch.setattr(matches, "_SAMPLED_BYTES", 150 * 8192)
     found = await matches.count(db, Filter(queue="q1"), NOW)
     assert not found.exact
     assert found.total == pytest.approx(total / 4, rel=0.3)
