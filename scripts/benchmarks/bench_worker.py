@@ -1,8 +1,8 @@
-"""The workers that `scripts/bench` starts: a handler that does nothing."""
+"""The workers of the scenarios: handlers that do nothing, or nothing but fail at first."""
 
 import os
 
-from duly.nodes.worker import Context, Worker
+from duly.nodes.worker import Context, Retry, Worker
 
 worker = Worker(os.environ["DULY_REDIS_URL"], queues=["bench"])
 
@@ -10,3 +10,10 @@ worker = Worker(os.environ["DULY_REDIS_URL"], queues=["bench"])
 @worker.task("bench.noop")
 async def noop(ctx: Context, payload: object) -> None:
     """Do nothing: what is measured is all around it."""
+
+
+@worker.task("bench.flaky")
+async def flaky(ctx: Context, payload: object) -> None:
+    """Fail at the first attempt."""
+    if ctx.attempt == 1:
+        raise Retry

@@ -13,10 +13,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-import large_store
 import uvloop
-from measures import machine
-from rig import QUEUE, TASK_TYPE, Rig, running
+
+from benchmarks import large_store
+from benchmarks.figures import machine
+from benchmarks.rig import QUEUE, TASK_TYPE, Rig, running
 
 _AHEAD_S = 3
 _DEPTH = 5
@@ -106,7 +107,8 @@ async def _measure(args: argparse.Namespace) -> None:
         await asyncio.sleep(2 * _AHEAD_S)  # until they do
         took_ms = await _ask_all(rig, args.times)
         enough.set()
-        lags_ms = await rig.lags_ms(await firing, 60)
+        starts = await rig.starts(await firing, 60)
+        lags_ms = [(start.started - start.due) * 1000 for start in starts]
         for name, values in [*took_ms.items(), ("lag of what fired meanwhile", lags_ms)]:
             print(json.dumps({"request": name, **_figures(values), **machine()}), flush=True)
 

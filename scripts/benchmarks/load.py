@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping
+from functools import partial
 from urllib.parse import urlsplit
 
 _TIMEOUT_S = 60.0
@@ -18,7 +19,7 @@ async def post(url: str, body: Mapping[str, object], count: int, connections: in
 
     Answers how long each took, in milliseconds. Raises RuntimeError if an answer is not 201.
     """
-    host, port = urlsplit(url).hostname, urlsplit(url).port
+    host, port = urlsplit(url).hostname or "", urlsplit(url).port or 80
     content = json.dumps(body).encode()
     head = (
         f"POST {urlsplit(url).path} HTTP/1.1\r\nHost: {host}:{port}\r\n"
@@ -29,11 +30,15 @@ async def post(url: str, body: Mapping[str, object], count: int, connections: in
     ends: list[asyncio.Future[None]] = []
     for _ in range(connections):
         one = _Connection(head.encode() + content, count // connections, took_ms)
-        await loop.create_connection(lambda one=one: one, host, port)  # type: ignore[misc]
+        await loop.create_connection(partial(_same, one), host, port)
         ends.append(one.end)
     async with asyncio.timeout(_TIMEOUT_S):
         await asyncio.gather(*ends)
     return took_ms
+
+
+def _same(connection: "_Connection") -> "_Connection":
+    return connection
 
 
 class _Connection(asyncio.Protocol):

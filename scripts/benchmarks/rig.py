@@ -1,4 +1,4 @@
-"""What is measured: a node and workers as processes of their own, on servers given or embedded."""
+"""What is measured: nodes and workers as processes of their own, on servers given or embedded."""
 
 import asyncio
 import os
@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 import asyncpg
@@ -22,35 +22,98 @@ from redis.asyncio import Redis
 from duly.nodes.embedded import EmbeddedServers
 from duly.nodes.embedded.ports import choose
 from duly.storage.migrate import migrate
+from duly.storage.slots import SLOTS
 
 QUEUE = "bench"
 TASK_TYPE = "bench.noop"
+FLAKY_TYPE = "bench.flaky"
+"""Fails at its first attempt."""
 
 T = TypeVar("T")
 
 _STOP_S = 20.0
-_HERE = Path(__file__).parent
+_SCRIPTS = Path(__file__).parent.parent
 _BATCH = 1000
+
+
+class Start(NamedTuple):
+    """When a task was due, and when its handler first started: seconds since 1970."""
+
+    due: float
+    started: float
+
+
+class Node(NamedTuple):
+    """A node's process and where its API is."""
+
+    api: str
+    process: asyncio.subprocess.Process
 
 
 @dataclass
 class Rig:
-    """A running node with its servers; workers as they are asked for."""
+    """A running node with its servers; more nodes, and workers, as they are asked for."""
 
-    api: str
     http: aiohttp.ClientSession
     database: Any
     redis: Redis
     environ: dict[str, str]
-    node: psutil.Process
+    folder: Path
+    worker_module: str = "benchmarks.bench_worker"
+    nodes: list[Node] = field(default_factory=list)
     workers: list[asyncio.subprocess.Process] = field(default_factory=list)
+
+    @property
+    def api(self) -> str:
+        """Where the first node is asked; it runs from the start to the end."""
+        return self.nodes[0].api
+
+    @property
+    def node(self) -> psutil.Process:
+        """The first node's process."""
+        return psutil.Process(self.nodes[0].process.pid)
+
+    async def set_nodes(self, count: int) -> None:
+        """Have exactly `count` nodes, at least one, and the slots divided between all of them."""
+        while len(self.nodes) > count:
+            await _stop(self.nodes.pop().process)
+        while len(self.nodes) < count:
+            port = choose(self.folder / f"api-{len(self.nodes)}.port")
+            environ = {**self.environ, "DULY_PORT": str(port)}
+            process = await _spawn(["node", "--log-level", "warning"], environ)
+            self.nodes.append(Node(f"http://127.0.0.1:{port}", process))
+            await _until_ready(self.http, self.nodes[-1])
+        await _until(self._slots_are_divided)
+
+    async def _slots_are_divided(self) -> bool:
+        owned = await self.database.fetch(
+            "select count(*) as slots from slots where owner is not null group by owner"
+        )
+        counts = [row["slots"] for row in owned]
+        even = max(counts, default=0) - min(counts, default=0) <= 1
+        return len(counts) == len(self.nodes) and sum(counts) == SLOTS and even
+
+    async def kill_node(self) -> None:
+        """kill -9 the last node, of at least two."""
+        if len(self.nodes) < 2:
+            raise RuntimeError("the only node is not to be killed")
+        process = self.nodes.pop().process
+        process.kill()
+        await process.wait()
+
+    async def stop(self) -> None:
+        """End all workers and nodes."""
+        while self.workers:
+            await _stop(self.workers.pop())
+        while self.nodes:
+            await _stop(self.nodes.pop().process)
 
     async def set_workers(self, count: int) -> None:
         """Have exactly `count` workers, each known to the node."""
         while len(self.workers) > count:
             await _stop(self.workers.pop())
         while len(self.workers) < count:
-            self.workers.append(await _spawn(["worker", "bench_worker"], self.environ))
+            self.workers.append(await _spawn(["worker", self.worker_module], self.environ))
         await _until(self._workers_are, count)
         await asyncio.sleep(1.5)  # until the node's own look, once a second, has found them
 
@@ -67,28 +130,28 @@ class Rig:
                 ids += (await answer.json())["ids"]
         return ids
 
-    async def lags_ms(self, ids: Sequence[str], timeout_s: float) -> list[float]:
-        """Due to handler start, of every one of these tasks, once all of them have ended."""
+    async def starts(self, ids: Sequence[str], timeout_s: float) -> list[Start]:
+        """The first start of each of these tasks, by its due time, once all of them have ended."""
         await self.wait_recorded(ids, timeout_s)
         rows = await self.database.fetch(
-            "select extract(epoch from started_at - occurrence)::float8 * 1000 as lag_ms"
-            " from runs where task_id = any($1::uuid[]) and outcome = 'completed'",
+            "select min(occurrence) as due, min(started_at) as started from runs"
+            " where task_id = any($1::uuid[]) and started_at is not null group by task_id order by 1",
             ids,
         )
         if len(rows) != len(ids):
-            raise RuntimeError(f"{len(rows)} runs for {len(ids)} tasks")
-        return sorted(row["lag_ms"] for row in rows)
+            raise RuntimeError(f"{len(rows)} of {len(ids)} tasks have started")
+        return [Start(row["due"].timestamp(), row["started"].timestamp()) for row in rows]
 
-    async def wait_recorded(self, ids: Sequence[str], timeout_s: float) -> datetime:
-        """Wait until every task has a run; answers when the last one was recorded."""
+    async def wait_recorded(self, ids: Sequence[str], timeout_s: float, each: int = 1) -> datetime:
+        """Wait until every task has completed `each` times; answers when the last was recorded."""
 
         async def ended() -> datetime | None:
             row = await self.database.fetchrow(
                 "select count(*) as ended, max(recorded_at) as last from runs"
-                " where task_id = any($1::uuid[])",
+                " where task_id = any($1::uuid[]) and outcome = 'completed'",
                 ids,
             )
-            return row["last"] if row["ended"] >= len(ids) else None
+            return row["last"] if row["ended"] >= each * len(ids) else None
 
         return await _until(ended, timeout_s=timeout_s, every_s=0.25)
 
@@ -104,41 +167,49 @@ async def running(
     `prepare` gets a connection to the migrated database before the node starts.
     """
     async with AsyncExitStack() as stack:
-        folder = stack.enter_context(_temporary_folder())
         if database_url is None or redis_url is None:
-            servers = await stack.enter_async_context(
-                EmbeddedServers(folder / "servers", progress=lambda _: None)
-            )
+            servers = await stack.enter_async_context(embedded_servers())
             database_url, redis_url = servers.database_url, servers.redis_url
-        port = choose(folder / "api.port")
-        environ = {
-            **os.environ,
-            "DULY_DATABASE_URL": database_url,
-            "DULY_REDIS_URL": redis_url,
-            "DULY_PORT": str(port),
-        }
-        api = f"http://127.0.0.1:{port}"
+        yield await stack.enter_async_context(running_on(database_url, redis_url, prepare))
+
+
+@asynccontextmanager
+async def running_on(
+    database_url: str,
+    redis_url: str,
+    prepare: Callable[[Any], Awaitable[None]] | None = None,
+    environ: Mapping[str, str] | None = None,
+    worker_module: str = "benchmarks.bench_worker",
+) -> AsyncIterator[Rig]:
+    """A node on these servers; it and its workers also see the variables of `environ`."""
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(temporary_folder())
+        await migrate(database_url)
         if prepare is not None:
-            await migrate(database_url)
-            async with _connected(database_url) as database:
-                await prepare(database)
-        process = await _spawn(["node", "--log-level", "warning"], environ)
-        stack.push_async_callback(_stop, process)
-        timeout = aiohttp.ClientTimeout(total=60)
-        connector = aiohttp.TCPConnector(limit=64)
+            async with _connected(database_url) as connection:
+                await prepare(connection)
         http = await stack.enter_async_context(
-            aiohttp.ClientSession(timeout=timeout, connector=connector)
+            aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=60), connector=aiohttp.TCPConnector(limit=64)
+            )
         )
-        await _until_ready(http, api, process)
         database = await stack.enter_async_context(_connected(database_url))
-        redis = Redis.from_url(redis_url, protocol=2)
+        redis = Redis.from_url(redis_url, protocol=2, socket_timeout=10)
         stack.push_async_callback(redis.aclose)
-        rig = Rig(api, http, database, redis, environ, psutil.Process(process.pid))
-        try:
-            yield rig
-        finally:
-            while rig.workers:
-                await _stop(rig.workers.pop())
+        urls = {"DULY_DATABASE_URL": database_url, "DULY_REDIS_URL": redis_url}
+        variables = {**os.environ, **urls, **(environ or {})}
+        rig = Rig(http, database, redis, variables, folder, worker_module)
+        stack.push_async_callback(rig.stop)
+        await rig.set_nodes(1)
+        yield rig
+
+
+@asynccontextmanager
+async def embedded_servers() -> AsyncIterator[EmbeddedServers]:
+    """PostgreSQL and Valkey, fully durable, in a folder that is removed again."""
+    with temporary_folder() as folder:
+        async with EmbeddedServers(folder / "servers", progress=lambda _: None) as servers:
+            yield servers
 
 
 @asynccontextmanager
@@ -151,7 +222,8 @@ async def _connected(url: str) -> AsyncIterator[Any]:
 
 
 @contextmanager
-def _temporary_folder() -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
+    """A folder that is removed again, for servers and for what processes leave for each other."""
     folder = Path(tempfile.mkdtemp(prefix="duly-bench-"))
     try:
         folder.chmod(0o711)  # the unprivileged user, as which root starts servers, gets in
@@ -165,7 +237,7 @@ async def _spawn(args: list[str], environ: dict[str, str]) -> asyncio.subprocess
         *(sys.executable, "-P", "-m", "duly", *args, "--until-stdin-closes"),
         *(["--log-level", "warning"] if args[0] == "worker" else []),
         env=environ,
-        cwd=_HERE,  # where the worker's module is
+        cwd=_SCRIPTS,  # where the worker's module is found
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
@@ -181,14 +253,12 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
             await process.wait()
 
 
-async def _until_ready(
-    http: aiohttp.ClientSession, api: str, process: asyncio.subprocess.Process
-) -> None:
+async def _until_ready(http: aiohttp.ClientSession, node: Node) -> None:
     async def ready() -> bool:
-        if process.returncode is not None:
-            raise RuntimeError(f"the node ended with code {process.returncode}")
+        if node.process.returncode is not None:
+            raise RuntimeError(f"the node ended with code {node.process.returncode}")
         with suppress(aiohttp.ClientError):
-            async with http.get(f"{api}/readyz") as answer:
+            async with http.get(f"{node.api}/readyz") as answer:
                 return answer.status == 200
         return False
 

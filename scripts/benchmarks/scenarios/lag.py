@@ -1,0 +1,23 @@
+"""How late handlers start."""
+
+from dataclasses import dataclass
+
+from benchmarks.figures import Outcome
+from benchmarks.rig import Rig
+from benchmarks.scenarios.drain import WORKERS
+from benchmarks.scenarios.tasks import evenly, first_due, outcome_of, submit_due
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Tasks submitted ahead, evenly spaced."""
+
+    rate: int
+    seconds: int
+
+    async def run(self, rig: Rig) -> Outcome:
+        """From the due time to the handler's start."""
+        await rig.set_workers(WORKERS)
+        dues = evenly(first_due(self.rate * self.seconds), self.rate, self.seconds)
+        ids = await submit_due(rig, dues)
+        return outcome_of(await rig.starts(ids, 60 + 2 * self.seconds))
