@@ -28,7 +28,9 @@ COMMAND_TIMEOUT_S = 5.0
 PENDING_PAGE = 500
 """Entry ids asked for at once when looking through what was delivered to this worker."""
 
-Item = tuple[bytes, list[str | bytes]]
+_pack = msgspec.msgpack.Encoder().encode
+
+Item = tuple[bytes, list[str]]
 """Stream entry id and the words (field, value, …) of its report; no words: drop the entry."""
 
 
@@ -193,9 +195,8 @@ class Conveyor:
 
     async def report(self, queue: str, items: Iterable[Item]) -> None:
         """Add the reports and give back their entries, all in one step."""
-        words: list[str | bytes | int] = [keys.WORKERS_GROUP]
-        for entry_id, fields in items:
-            words += (entry_id, len(fields), *fields)
+        packed = _pack([(entry_id.decode(), *fields) for entry_id, fields in items])
+        words = (keys.WORKERS_GROUP, packed)
         await self._scripts.run("report", [keys.tasks(queue), keys.reports(queue)], words)
 
     # Liveness and control

@@ -157,7 +157,7 @@ def test_every_field_of_the_stream_is_documented() -> None:
     assert added is not None
     fields = re.findall(r"'(\w+)'", added[1])
     assert len(fields) == 9
-    assert "{'traceparent', traces[id]}" in script
+    assert "{'traceparent', task[10]}" in script
     fields.append("traceparent")
     assert set(fields) - words("worker-protocol.md") == set()
 

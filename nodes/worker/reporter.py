@@ -61,13 +61,13 @@ class Reporter:
 
     def report(self, entry: Entry, outcome: Outcome, started_ms: float, finished_ms: float) -> None:
         """Report the outcome of `entry` and give the entry back. Times: ms since the epoch."""
-        words: list[str | bytes] = [
+        words = [
             "id", entry.id, "token", str(entry.token), "outcome", outcome.kind,
             "worker", self._worker_id,
             "started", f"{started_ms:.3f}", "finished", f"{finished_ms:.3f}",
         ]  # fmt: skip
         if outcome.body is not None:
-            words += ("result" if outcome.kind == "completed" else "error", outcome.body)
+            words += ("result" if outcome.kind == "completed" else "error", outcome.body.decode())
         if outcome.retry is not None:
             words += ("retry", "1" if outcome.retry else "0")
         if outcome.delay_s is not None:

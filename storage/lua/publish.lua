@@ -11,9 +11,9 @@
 -- KEYS[5] buckets (see permits.lua)
 -- ARGV[1] group, ARGV[2] node, ARGV[3] ms for which its word counts, ARGV[4] the word: the rank behind
 -- which the others should publish nothing ('-' = this node has nothing that waits, '' = no word),
--- ARGV[5] rate ('' = none), ARGV[6] burst, ARGV[7] '1' = by whoever has claimed them, ARGV[8] how many tasks,
--- then nine words a task: id, token, type, payload, due, attempt, timeout, queue, confirm; then, of those that
--- are in a trace, id and traceparent
+-- ARGV[5] rate ('' = none), ARGV[6] burst, ARGV[7] '1' = by whoever has claimed them, ARGV[8] the tasks as
+-- MessagePack ('' = none), at most 2,000: for each a list of texts: id, token, type, payload, due, attempt,
+-- timeout, queue, confirm and, if it is in a trace, traceparent
 -- Answers {entries in the stream, of them delivered (-1 = the group is gone), how many other nodes
 -- have tasks that wait, the lowest rank that one of them said, how many of the tasks (the last ones) were
 -- held back, µs after which they may come again}.
@@ -34,14 +34,15 @@ if rate then
 end
 
 local first = ARGV[7] == '1'
-local last, traces, none = 8 + 9 * tonumber(ARGV[8]), {}, {}
-for at = last + 1, #ARGV, 2 do
-  traces[ARGV[at]] = ARGV[at + 1]
-end
+local batch, ids, none = ARGV[8] == '' and {} or cmsgpack.unpack(ARGV[8]), {}, {}
+for at, task in ipairs(batch) do ids[at] = task[1] end
+local tokens = #ids > 0 and redis.call('HMGET', inflight, unpack(ids)) or none
 
-for at = 9, last, 9 do
-  local id, token = ARGV[at], ARGV[at + 1]
-  local known = redis.call('HGET', inflight, id)
+-- One call each at the end, not two for every task. An addition that is refused is the first one (a script
+-- that has written runs to its end): then nothing has happened.
+local new_tokens, new_entries = {}, {}
+for at, task in ipairs(batch) do
+  local id, token, known = task[1], task[2], tokens[at]
   local skip = false
   if known then
     if known == token and first then
@@ -55,24 +56,29 @@ for at = 9, last, 9 do
   end
   if not skip and rate then
     if sent + 1 > burst + 0.000001 then
-      held = (last + 1 - at) / 9
+      held = #batch + 1 - at
       break
     end
     sent = sent + 1
   end
   if not skip then
-    local trace = traces[id] and {'traceparent', traces[id]} or none
+    local trace = task[10] and {'traceparent', task[10]} or none
     local entry = redis.call('XADD', tasks, '*',
-      'id', id, 'token', token, 'type', ARGV[at + 2], 'payload', ARGV[at + 3], 'due', ARGV[at + 4],
-      'attempt', ARGV[at + 5], 'timeout', ARGV[at + 6], 'queue', ARGV[at + 7], 'confirm', ARGV[at + 8],
+      'id', id, 'token', token, 'type', task[3], 'payload', task[4], 'due', task[5],
+      'attempt', task[6], 'timeout', task[7], 'queue', task[8], 'confirm', task[9],
       unpack(trace))
-    redis.call('HSET', inflight, id, token)
-    redis.call('HSET', entries, id, entry)
+    local last = #new_tokens
+    new_tokens[last + 1], new_tokens[last + 2] = id, token
+    new_entries[last + 1], new_entries[last + 2] = id, entry
   end
+end
+if #new_tokens > 0 then
+  redis.call('HSET', inflight, unpack(new_tokens))
+  redis.call('HSET', entries, unpack(new_entries))
 end
 
 local wait = 0
-if rate and last > 8 then
+if rate and #batch > 0 then
   redis.call('HSET', KEYS[5], 'sent', string.format('%.17g', sent),
     'sent_at', string.format('%.0f', now_us))
   local gone_ms = math.ceil(sent / rate * 1000) + 1000

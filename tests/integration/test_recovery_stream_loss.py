@@ -25,7 +25,7 @@ async def hand(redis_url: str) -> AsyncIterator[HandWorker]:
         yield one
 
 
-def report(entry: Entry) -> tuple[bytes, list[str | bytes]]:
+def report(entry: Entry) -> tuple[bytes, list[str]]:
     return entry.entry_id, ["id", entry.id, "token", str(entry.token), "outcome", "completed"]
 
 

@@ -36,6 +36,6 @@ async def drain(node: RunningNode, url: str, at_once: int = 500, of: str = "true
     return list(taken.values())
 
 
-def _report(entry: Entry) -> tuple[bytes, list[str | bytes]]:
+def _report(entry: Entry) -> tuple[bytes, list[str]]:
     said = ["id", entry.id, "token", str(entry.token), "outcome", "completed", "worker", "w"]
     return entry.entry_id, [*said]

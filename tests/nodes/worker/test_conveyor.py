@@ -89,7 +89,7 @@ async def test_a_report_gives_its_entry_back(conveyor: Conveyor, node: FakeNode)
     for _ in range(3):
         await node.dispatch("t")
     entries = await conveyor.read(["default"], 10, 0)
-    items: list[tuple[bytes, list[str | bytes]]] = [(e.entry_id, ["id", "x"]) for e in entries]
+    items: list[tuple[bytes, list[str]]] = [(e.entry_id, ["id", "x"]) for e in entries]
     items[1] = (items[1][0], [])
     await conveyor.report("default", items)
     await node.empty()

@@ -4,6 +4,8 @@ the commands around them, on few names, so that they meet."""
 import random
 from typing import Any, NamedTuple
 
+import msgspec
+
 from duly.storage import keys
 
 _QUEUE = "q"
@@ -58,10 +60,12 @@ class Draws:
         said = self._rng.choice(("", "-", 4, 10, 900_000_000_000_001))
         words: list[Any] = [keys.WORKERS_GROUP, self._rng.choice(_NODES), 600_000, said]
         words += self._rng.choice((("", ""), ("", ""), (_RATE, 4)))
-        words += (self._rng.choice(("", "1")), count := self._rng.randint(0, 3))
-        for _ in range(count):
-            words += [self._id(), self._token(), "t", "{}", "1.000", 1, 5.0, _QUEUE, 0]
-        words += self._rng.choice(((), (), (self._id(), "00-1-2-01")))
+        trace = self._rng.choice(((), (), ("00-1-2-01",)))
+        tasks = [
+            [self._id(), str(self._token()), "t", "{}", "1.000", "1", "5.0", _QUEUE, "0", *trace]
+            for _ in range(self._rng.randint(0, 3))
+        ]
+        words += (self._rng.choice(("", "1")), msgspec.msgpack.encode(tasks) if tasks else "")
         names = [*_TASK_KEYS, keys.waiting(_QUEUE), keys.rate(_QUEUE)]
         return Call("publish", names, words)
 
@@ -75,10 +79,11 @@ class Draws:
         return Call("permits", names, [*words, *ranks[: rng.randint(0, 3)]])
 
     def _report(self) -> Call:
-        words: list[Any] = [keys.WORKERS_GROUP]
-        for _ in range(self._rng.randint(1, 2)):
-            said = self._rng.choice(([], ["id", self._id(), "token", "1"]))
-            words += [self._entry(), len(said), *said]
+        items = [
+            [self._entry().decode(), *self._rng.choice(([], ["id", self._id(), "token", "1"]))]
+            for _ in range(self._rng.randint(1, 2))
+        ]
+        words = [keys.WORKERS_GROUP, msgspec.msgpack.encode(items)]
         return Call("report", [_TASKS, _REPORTS], words)
 
     def _settle(self) -> Call:
@@ -87,7 +92,8 @@ class Draws:
         else:
             group, stream, entry = keys.NODES_GROUP, _REPORTS, self._report_entry()
         words: list[Any] = [group, keys.WORKERS_GROUP]
-        words += [self._rng.choice((entry, b"")), self._id(), str(self._token())]
+        for _ in range(self._rng.randint(1, 3)):
+            words += [self._rng.choice((entry, b"")), self._id(), str(self._token())]
         return Call("settle", [stream, *_TASK_KEYS[1:], _TASKS], words)
 
     def _locate(self) -> Call:

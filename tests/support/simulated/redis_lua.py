@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+import msgspec
 from lupa.lua51 import LuaRuntime
 
 from simulated.redis_commands import OK, Commands
@@ -27,16 +28,17 @@ class _Engine:
         self._redis = self._lua.eval(_SOURCE)(self._run)
         self._compile = self._lua.eval(b"function(text) return assert(loadstring(text)) end")
         self._functions: dict[str, Any] = {}
+        self._msgpack = self._lua.table_from({b"unpack": self._unpacked})
 
     def script(self, commands: Commands, text: str, keys: list[bytes], args: list[bytes]) -> Any:
         """Run a script to its end. Raises what a command that it called raised."""
         function = self._functions.get(text)
         if function is None:
-            source = b"local redis, KEYS, ARGV = ...\n" + text.encode()
+            source = b"local redis, cmsgpack, KEYS, ARGV = ...\n" + text.encode()
             function = self._functions[text] = self._compile(source)
         self._commands = commands
         table = self._lua.table_from
-        return self._from_lua(function(self._redis, table(keys), table(args)))
+        return self._from_lua(function(self._redis, self._msgpack, table(keys), table(args)))
 
     def _run(self, protected: bool, *words: Any) -> Any:
         raw = list(words)
@@ -51,9 +53,14 @@ class _Engine:
             return self._lua.table_from({b"err": str(error).encode()})
         return reply if type(reply) is bytes or type(reply) is int else self._to_lua(reply)
 
+    def _unpacked(self, packed: bytes) -> Any:
+        return self._to_lua(msgspec.msgpack.decode(packed))
+
     def _to_lua(self, reply: Any) -> Any:
         if reply is None:
             return False
+        if isinstance(reply, str):  # out of MessagePack: no reply has one
+            return reply.encode()
         if reply is OK:
             return self._lua.table_from({b"ok": b"OK"})
         if isinstance(reply, list):

@@ -115,7 +115,7 @@ class Worker:
         started = self._now_ms()
         outcome, run_s = self._world.outcome(self._rng, entry)
         await asyncio.sleep(run_s)
-        words: list[str | bytes] = [
+        words: list[str] = [
             "id", entry.id, "token", str(entry.token), "outcome", outcome, "worker", self.name,
             "started", str(started), "finished", str(self._now_ms()),
         ]  # fmt: skip
@@ -152,7 +152,7 @@ class Worker:
                 pass
             await asyncio.sleep(0.3)
 
-    async def _surely_report(self, entry: Delivery, words: list[str | bytes]) -> None:
+    async def _surely_report(self, entry: Delivery, words: list[str]) -> None:
         while True:
             try:
                 await self._conveyor.report(entry.queue, [(entry.entry_id, words)])
