@@ -4,6 +4,9 @@ A queue's keys share the hash tag `{queue}`, so that in a Redis Cluster they liv
 and a script may touch all of them.
 """
 
+QUEUE_NAME = r"(?!(?:.*/)?\.\.?(?:/|$))[A-Za-z0-9_.:/-]{1,100}"
+"""A queue's name. No part between slashes is `.` or `..`: in a URL, clients and proxies would resolve it."""
+
 WORKERS_GROUP = "workers"
 """Consumer group of a queue's tasks stream: every worker reads through it."""
 

@@ -20,6 +20,7 @@ READ_S = 30.0
 
 _AT = re.compile(r"^(.*?)(?: - at (?:`key` in )?`\$?\.?(.*)`)?$", re.DOTALL)
 _PATTERN = "Expected `str` matching regex "  # all of ours allow the same characters
+_DOTS = "(?:/|$)"  # of that of queues
 _NAMED = re.compile(r"^Object (missing required|contains unknown) field `(.*)`$", re.DOTALL)
 
 
@@ -82,5 +83,6 @@ def field_error(error: msgspec.ValidationError) -> FieldError:
         what = "is required" if named[1] == "missing required" else "is not a known field"
         return FieldError(f"{path}.{named[2]}" if path else named[2], what)
     if message.startswith(_PATTERN):
-        message = "has characters other than A-Z a-z 0-9 _ . : / -"
+        dots = ", or a part that is . or .." if _DOTS in message else ""
+        message = f"has characters other than A-Z a-z 0-9 _ . : / -{dots}"
     return FieldError(path or "body", message)

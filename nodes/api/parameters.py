@@ -7,6 +7,7 @@ from duly.actors.meters.minutes import KEPT
 from duly.nodes.api.load import HOURS_MAX
 from duly.nodes.api.queries import LIMIT, LIMIT_MAX
 from duly.nodes.api.wire import KEY_MAX
+from duly.storage.keys import QUEUE_NAME
 from duly.wheel.preview import COUNT_MAX
 
 _TEXT: Final = {"type": "string"}
@@ -46,7 +47,7 @@ _SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
 """Those that are not just text."""
 
 _IN_PATH: Final[Mapping[str, Mapping[str, Any]]] = {
-    "queue": {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[A-Za-z0-9_.:/-]+$"},
+    "queue": {"type": "string", "minLength": 1, "maxLength": 100, "pattern": f"^{QUEUE_NAME}$"},
 }
 
 

@@ -19,13 +19,14 @@ from duly.nodes.api.problems import FieldError, invalid
 from duly.nodes.api.task_counts import TaskCounts
 from duly.storage import queues
 from duly.storage.counting import Depth
+from duly.storage.keys import QUEUE_NAME
 from duly.storage.queues import Control, ControlChange
 from duly.storage.redis import TROUBLE, is_of_one_queue
 from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.api")
 
-_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
+_NAME = re.compile(QUEUE_NAME)
 _BODY_BYTES = 4096
 _AT_ONCE = 16  # queues that Redis is asked about
 _REDIS_S = 2.0  # for all that one request wants of Redis
@@ -217,6 +218,6 @@ def _until() -> float:
 def _queue(request: web.Request) -> str:
     name = request.match_info["queue"]
     if not _NAME.fullmatch(name):
-        message = "must be 1 to 100 characters of A-Z a-z 0-9 _ . : / - (write / as %2F)"
+        message = "must be 1 to 100 characters of A-Z a-z 0-9 _ . : / -, no part of it . or .. (write / as %2F)"
         raise invalid(FieldError("queue", message))
     return name

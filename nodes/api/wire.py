@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta, Raw
 
+from duly.storage.keys import QUEUE_NAME
 from duly.wheel.backoff import Backoff
 
 
@@ -20,7 +21,8 @@ _NO_NUL = _shown(pattern=r"^[^\u0000]*$")  # PostgreSQL cannot hold it
 # `(?!\n)`: a plain `$` would also match before a final newline.
 _NAME = r"^[A-Za-z0-9_.:/-]+$(?!\n)"
 Type = Annotated[str, Meta(min_length=1, max_length=200, pattern=_NAME)]
-Queue = Annotated[str, Meta(min_length=1, max_length=100, pattern=_NAME)]
+_QUEUE_NAME = rf"^{QUEUE_NAME}$(?!\n)"
+Queue = Annotated[str, Meta(min_length=1, max_length=100, pattern=_QUEUE_NAME)]
 Priority = Annotated[int, Meta(ge=0, le=9)]
 MaxRetries = Annotated[int, Meta(ge=0, le=100_000)]
 Duration = Annotated[float, _shown(minimum=0)] | Annotated[str, _shown(format="duration")]

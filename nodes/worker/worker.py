@@ -15,12 +15,13 @@ import anyio
 from duly.nodes.worker.blocking import run_until_done
 from duly.nodes.worker.handlers import Handlers
 from duly.nodes.worker.session import Session, Settings
+from duly.storage import keys
 from duly.storage import redis_url as redis_urls
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _TYPE: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
-_QUEUE: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
+_QUEUE: Final = re.compile(keys.QUEUE_NAME)
 _ID: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
 
 CONCURRENCY_MAX: Final = 10_000

@@ -38,6 +38,10 @@ BAD: list[tuple[bytes, int, list[str]]] = [
     (b'{"type":"%s"}' % (b"a" * 201), 422, ["type"]),
     (b'{"type":"a","queue":"%s"}' % (b"a" * 101), 422, ["queue"]),
     (b'{"type":"a","queue":"{q}"}', 422, ["queue"]),
+    *(
+        (b'{"type":"a","queue":"%s"}' % name, 422, ["queue"])
+        for name in (b".", b"..", b"./a", b"../a", b"a/.", b"a/..", b"a/./b", b"a/../b", b"a\\n")
+    ),
     (b'{"type":"a","id":"x"}', 422, ["id"]),
     (b'{"type":"a","id":7}', 422, ["id"]),
     (b'{"type":"a","nope":1}', 422, ["nope"]),

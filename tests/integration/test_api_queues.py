@@ -103,6 +103,7 @@ async def test_what_is_set_is_answered_and_noted(fresh_database: str, redis_url:
         ("q", {"paused": 1}, "paused"),
         ("q%20", {"paused": True}, "queue"),
         ("q" * 101, {"paused": True}, "queue"),
+        ("a%2F..", {"paused": True}, "queue"),
         ("q?x=1", {"paused": True}, "x"),
     ],
 )
@@ -115,9 +116,11 @@ async def test_what_is_wrong_is_named(
 
 
 async def test_a_name_with_slashes_is_written_with_escapes(node: RunningNode) -> None:
-    queue = await node.client.update_queue("a/b:c.d", paused=True)
-    assert queue.queue == "a/b:c.d"
-    assert (await node.client.queue("a/b:c.d")).paused
+    for name in ("a/b:c.d", ".a/..b/c../...", "a//b"):
+        await node.client.submit("t", queue=name, delay=3_600)
+        queue = await node.client.update_queue(name, paused=True)
+        assert queue.queue == name
+        assert (await node.client.queue(name)).paused
 
 
 async def test_every_queue_with_anything_is_listed(node: RunningNode, redis_url: str) -> None:

@@ -4,12 +4,14 @@ import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from hand_worker import HandWorker
 from node_rig import RunningNode
 from processes import Processes
+from store_rig import opened, query
 from waiting import wait_for
 
 from duly.actors import old_claims, reaper
@@ -18,6 +20,7 @@ from duly.storage import keys
 
 SUPPORT = Path(__file__).parents[1] / "support"
 _NOISE_S = 10.0  # beyond what is promised, for a machine on which others are at work
+KEYED: dict[str, Any] = {"concurrency_key": "k", "concurrency_limit": 1}
 NOW_AGAIN = {"kind": "fixed", "delay": 0.05, "jitter": 0}
 
 
@@ -53,9 +56,13 @@ async def outcomes(node: RunningNode, task_id: object) -> list[str]:
 
 
 async def test_a_killed_worker_is_noticed_within_12_s(
-    node: RunningNode, processes: Processes, redis_url: str
+    node: RunningNode, processes: Processes, redis_url: str, fresh_database: str
 ) -> None:
-    """A real one, by its real liveness: one task is retried, and one must not start twice."""
+    """A real one, by its real liveness: one task is retried, and one must not start twice.
+
+    With the first loss its concurrency key is free: by the records, the next task of the key is claimed.
+    `tests/simulation/test_keys_freed.py` has the bound in virtual time, where nothing stalls.
+    """
     environment = {
         "DULY_REDIS_URL": redis_url,
         "DULY_TEST_API": node.url,
@@ -63,7 +70,7 @@ async def test_a_killed_worker_is_noticed_within_12_s(
     }
     worker = processes.python("-m", "duly", "worker", "chaos_worker:worker", env=environment)
     later = {"kind": "fixed", "delay": 3600}
-    again = (await node.client.submit("hang", max_retries=1, backoff=later)).id
+    again = (await node.client.submit("hang", max_retries=1, backoff=later, **KEYED)).id
     never = (await node.client.submit("hang", on_lost="fail", max_retries=5)).id
 
     async def both_run() -> bool:
@@ -73,7 +80,11 @@ async def test_a_killed_worker_is_noticed_within_12_s(
         return started.body["started_at"] is not None and pending == 2
 
     await wait_for(both_run, 60, "both tasks run")
-    worker.kill9()
+    behind = (await node.client.submit("hang", **KEYED)).id
+    assert (await node.client.get(behind)).status == "pending"
+    async with opened(fresh_database) as db:
+        worker.kill9()
+        ((killed_at,),) = await query(db, "select clock_timestamp()")
     killed = time.monotonic()
 
     async def lost() -> bool:
@@ -81,6 +92,9 @@ async def test_a_killed_worker_is_noticed_within_12_s(
 
     await wait_for(lost, 60, "the loss is recorded")
     assert time.monotonic() - killed < 12 + _NOISE_S
+    freed = await ended(node, behind, "running")
+    freed_s = (freed.updated_at - killed_at).total_seconds()
+    assert 0 < freed_s < 12 + _NOISE_S, f"the key was free after {freed_s:.1f} s"
     assert await ended(node, never, "failed")
     assert await outcomes(node, never) == ["lost"]
     task = await node.client.get(again)

@@ -28,6 +28,10 @@ def problem(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Problem:
         (b"{}", "type", "is required"),
         (b'{"type":"a","x":1}', "x", "is not a known field"),
         (b'{"type":"a","backoff":{"x":1}}', "backoff.x", "is not a known field"),
+        (
+            b'{"type":"a","queue":"../b"}', "queue",
+            "has characters other than A-Z a-z 0-9 _ . : / -, or a part that is . or ..",
+        ),
         (b'{"type":"a b"}', "type", "has characters other than A-Z a-z 0-9 _ . : / -"),
         (b'{"type":"a","tags":{"":"a"}}', "tags", "Expected `str` of length >= 1"),
         (b'{"type":"a","tags":{"a":1}}', "tags[...]", "Expected `str`, got `int`"),

@@ -153,6 +153,7 @@ def test_ids_are_made_up_unless_given() -> None:
         ({"queues": "default"}, TypeError, "list of names"),
         ({"queues": []}, ValueError, "at least one queue"),
         ({"queues": ["a b"]}, ValueError, "queue 'a b'"),
+        ({"queues": ["a/.."]}, ValueError, "queue 'a/..'"),
         ({"queues": [1]}, TypeError, "a queue is text"),
         ({"concurrency": 0}, ValueError, "concurrency is 1 to"),
         ({"id": "a{b}"}, ValueError, "worker id"),
