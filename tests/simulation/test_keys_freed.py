@@ -1,14 +1,14 @@
 """How long a killed worker's places under a concurrency key stay taken: the bound, in virtual time."""
 
 import asyncio
-from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
 import pytest
 from simulated.client import Client
-from simulated.world import World, simulate
+from simulated.world import simulate
+from waiting import wait_for
 
 from duly.storage import keys
 from duly.storage.submitting import NewTask
@@ -21,8 +21,6 @@ FREED_S = 12.0
 
 class Scenario(Client):
     """Tasks of one key that run for ever, and a worker that is killed in the middle of them."""
-
-    freed_s: float | None = None
 
     def _new_task(self) -> NewTask:
         return super()._new_task()._replace(
@@ -43,30 +41,33 @@ class Scenario(Client):
         for _ in range(3 * LIMIT):
             self._periodic = False
             await self._submit()
-        while len(before := self._running()) < LIMIT or not self._delivered(before):
-            await asyncio.sleep(0.01)
+        before = await wait_for(self._all_delivered, 60, "the key is full, and they are at work")
         await asyncio.sleep(self._rng.random() * 2 * keys.LIVENESS_EVERY_S)
         worker = max(world.workers, key=lambda one: len(self._held_by(one.name)))
         held = self._held_by(worker.name)
         assert held
         worker.kill()
         killed_us = world.now_us()
-        while len(self._running() - before) < len(held):
-            await asyncio.sleep(0.01)
-        Scenario.freed_s = timedelta(microseconds=world.now_us() - killed_us).total_seconds()
 
-    def _delivered(self, tasks: set[UUID]) -> bool:
-        return all(one in self._world.takers for one in tasks)
+        def others() -> bool:
+            return len(self._running() - before) >= len(held)
+
+        await wait_for(others, 60, "others run in their place")
+        world.freed_s = (world.now_us() - killed_us) / 1e6
+
+    def _all_delivered(self) -> set[UUID] | None:
+        running = self._running()
+        return running if len(running & self._world.takers.keys()) == LIMIT else None
 
     def _held_by(self, worker: str) -> list[UUID]:
         return [one for one, taker in self._world.takers.items() if taker == worker]
 
 
-def prepare(world: Any) -> None:
+def prepare(world: Any) -> Any:
     """One client, two workers; no attempt ends by itself, and who takes a task is noted."""
     world.plan = world.plan._replace(tasks=1, workers=2, submit_within_s=0.0)
     world.outcome = lambda *_: ("completed", 10_000.0)
-    world.takers = {}
+    world.takers, world.freed_s = {}, None
     delivered = world.redis["redis"].commands.delivered
 
     def note(key: bytes, consumer: bytes, words: Any) -> None:
@@ -76,12 +77,14 @@ def prepare(world: Any) -> None:
             world.takers[UUID(said[b"id"].decode())] = consumer.decode()
 
     world.redis["redis"].commands.delivered = note
+    return world
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_killed_worker_s_places_are_free_within_12_s(seed: int) -> None:
-    Scenario.freed_s = None
+    worlds: list[Any] = []
     with patch("simulated.world.Client", Scenario):
-        simulate(seed, only=frozenset(), prepare=prepare)
-    assert Scenario.freed_s is not None
-    assert keys.LIVENESS_TTL_MS / 1000 - keys.LIVENESS_EVERY_S < Scenario.freed_s <= FREED_S
+        simulate(seed, only=frozenset(), prepare=lambda world: worlds.append(prepare(world)))
+    (world,) = worlds
+    assert world.freed_s is not None
+    assert keys.LIVENESS_TTL_MS / 1000 - keys.LIVENESS_EVERY_S < world.freed_s <= FREED_S
