@@ -79,7 +79,10 @@ def main() -> None:
     """Read the arguments and measure."""
     parser = argparse.ArgumentParser(prog="scripts/bench_lists", description=__doc__)
     parser.add_argument(
-        "--tasks", type=int, default=10_000_000, help="that wait (default: %(default)s)"
+        "--tasks",
+        type=int,
+        default=10_000_000,
+        help="that wait (default: %(default)s); none, and none finished: the store as it is",
     )
     parser.add_argument("--finished", type=int, default=3_000_000, help="(default: %(default)s)")
     parser.add_argument(
@@ -100,7 +103,8 @@ async def _measure(args: argparse.Namespace) -> None:
         await large_store.fill(database, args.tasks, args.finished)
         print(f"filled in {time.perf_counter() - began:.0f} s", file=sys.stderr)
 
-    async with running(args.database_url, args.redis_url, fill) as rig:
+    prepare = fill if args.tasks or args.finished else None
+    async with running(args.database_url, args.redis_url, prepare) as rig:
         await rig.set_workers(2)
         enough = asyncio.Event()
         firing = asyncio.create_task(_fire(rig, args.rate, enough))
