@@ -2,10 +2,11 @@
 
 Tasks are in two tables: unfinished, and finished. Of each, one way after another is tried to find a
 page's worth, the one that is likely the quickest first; each reads a bounded number of rows. What all of
-them together may leave unread is below `bound`: a page ends there at the latest, also if it is short or
-even empty, and the next one goes on from it.
+them together may leave unread is below `bound`: as long as there is time the search goes on from there, and
+a page ends there at the latest, also if it is short or even empty, and the next one goes on from it.
 """
 
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -17,6 +18,10 @@ from duly.storage.tasks import TaskRow
 _HIGHEST = UUID(int=(1 << 128) - 1)
 _LEAST = UUID(int=0)
 _FINISHED = ("completed", "failed", "cancelled")
+
+
+_SEARCH_S = 0.02
+"""After so long no further rows are looked at for a page."""
 
 
 class Filter(NamedTuple):
@@ -72,35 +77,73 @@ async def page(
         highest, least = min(highest, where.id), where.id
     if highest < least:
         return Page([], None)
-    args = (highest, least, limit + 1, *where[1:], payloads)
+    more = (least, limit + 1, *where[1:], payloads)
+    searches = [_Search(ways, highest, more) for ways in _ways(where, finished=finished)]
 
-    async def work(connection: Any) -> list[_Found]:
+    async def work(connection: Any) -> UUID | None:
         # One snapshot for both tables: a task that moves from one to the other is seen once.
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             await connection.fetch(Database.sql("list_by_index"))
-            return [
-                await _search(connection, ways, args) for ways in _ways(where, finished=finished)
-            ]
+            return await _fill(connection, searches, limit)
 
-    found = await db.run(work, "list")
-    bound = max((one.bound for one in found if one.bound is not None), default=None)
-    rows = sorted((row for one in found for row in one.rows), key=lambda row: row.id, reverse=True)
-    known = [row for row in rows if bound is None or row.id >= bound]
+    bound = await db.run(work, "list")
+    known = _known(searches, bound)
     return Page(known, bound) if len(known) <= limit else Page(known[:limit], known[limit - 1].id)
 
 
-async def _search(connection: Any, ways: list[str], args: tuple[Any, ...]) -> _Found:
-    """What the first of these statements finds that leaves nothing unread, else the one that got furthest."""
-    best, lowest = _Found([], None), _HIGHEST
-    for name in ways:
-        found = await connection.fetch(Database.sql(name), *args)
+class _Search:
+    """The newest matches of one table, as far as they are known."""
+
+    def __init__(self, ways: list[str], highest: UUID, more: tuple[Any, ...]) -> None:
+        self._ways = ways
+        self._from = highest
+        self._more = more
+        self.rows: list[TaskRow] = []
+        self.bound: UUID | None = highest
+        """From here on down there may be more than these; None: there is not."""
+
+    async def go_on(self, connection: Any) -> bool:
+        """By the first way that leaves nothing unread, else the one that gets furthest; False: by none."""
+        best, by = _Found([], self._from), None
+        for way in self._ways:
+            found = await self._find(connection, way)
+            if found.bound is None or (best.bound is not None and found.bound < best.bound):
+                best, by = found, way
+            if best.bound is None:
+                break
+        if by is None:
+            return False
+        self._ways = [by]
+        self.bound = best.bound
+        # What is below the bound, of one range of several, is found once more from there on.
+        self.rows += [row for row in best.rows if self.bound is None or row.id >= self.bound]
+        if self.bound is not None and self.bound != _LEAST:
+            self._from = UUID(int=self.bound.int - 1)
+        return True
+
+    async def _find(self, connection: Any, way: str) -> _Found:
+        found = await connection.fetch(Database.sql(way), self._from, *self._more)
         rows = [TaskRow(*row[1:]) for row in found if row["id"] is not None]
-        bound: UUID | None = found[0]["bound"]
-        if bound is None:
-            return _Found(rows, None)
-        if bound <= lowest:
-            best, lowest = _Found(rows, bound), bound
-    return best
+        return _Found(rows, found[0]["bound"])
+
+
+async def _fill(connection: Any, searches: list[_Search], limit: int) -> UUID | None:
+    """Search until a page is full, nothing is left, or it has taken long enough; what is unread is below."""
+    until = time.monotonic() + _SEARCH_S
+    for one in searches:
+        await one.go_on(connection)
+    while unread := [(one.bound, one) for one in searches if one.bound is not None]:
+        bound, search = max(unread, key=lambda pair: pair[0])
+        if bound == _LEAST or len(_known(searches, bound)) > limit or time.monotonic() >= until:
+            return bound
+        if not await search.go_on(connection):
+            return bound
+    return None
+
+
+def _known(searches: list[_Search], bound: UUID | None) -> list[TaskRow]:
+    rows = (row for one in searches for row in one.rows if bound is None or row.id >= bound)
+    return sorted(rows, key=lambda row: row.id, reverse=True)
 
 
 def _ways(where: Filter, *, finished: bool) -> Iterator[list[str]]:

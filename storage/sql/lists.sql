@@ -61,7 +61,7 @@ left join lateral (select {row} from {table} t where t.id = picked.id limit 1) a
 order by t.id desc;
 
 -- part: everything
-select 10000 as budget;
+select 2500 as budget;
 
 -- part: any
 true;
@@ -79,11 +79,11 @@ c.status = $4 and c.status <> 'completed';
 c.queue = $6 and c.type = $5;
 
 -- part: some
-select 5000 as budget;
+select 2500 as budget;
 
 -- part: shared
 -- What a stream may read if the budget is shared out; 0 if they are too many.
-case when count(*) over () <= least(1000, 100000 / $3::int) then greatest($3::int, 5000 / count(*) over ())
+case when count(*) over () <= least(1000, 100000 / $3::int) then greatest($3::int, 2500 / count(*) over ())
      else 0 end as budget;
 
 -- part: types_of_queue table
@@ -221,28 +221,43 @@ c.id, c.status, c.type, c.queue, c.tags, c.schedule;
 count(*) >= 10000;
 
 -- part: too_many_tagged
-count(*) >= 5000;
+count(*) >= 2000;
 
 -- part: running
 select {enough}, c.next_run_at, c.paused from tasks c where c.status = 'running' limit 10000;
 
 -- part: tagged_tasks
-select {enough}, c.next_run_at, c.paused from tasks c where c.tags @> $7 and c.tags <> '{}' limit 5000;
+select {enough}, c.next_run_at, c.paused from tasks c where c.tags @> $7 and c.tags <> '{}' limit 2000;
 
 -- part: tagged_finished
-select {enough} from finished_tasks c where c.tags @> $7 and c.tags <> '{}' limit 5000;
+select {enough} from finished_tasks c where c.tags @> $7 and c.tags <> '{}' limit 2000;
+
+-- part: first_slot
+0;
+
+-- part: this_slot
+s.slot;
+
+-- part: due_of_slot slot
+select c.id from tasks c
+where c.slot = {slot} and c.status = 'pending' and not c.paused
+  and c.next_run_at >= coalesce($9::timestamptz, '-infinity')
+  and c.next_run_at < coalesce($8::timestamptz, 'infinity')
+order by c.next_run_at limit 50;
 
 -- part: due
-select t.id, count(*) over (partition by t.slot) as of_slot
-from generate_series(0, 255) as s (slot) cross join lateral (
-    select c.id, c.slot from tasks c
-    where c.slot = s.slot and c.status = 'pending' and not c.paused
-      and c.next_run_at >= coalesce($9::timestamptz, '-infinity')
-      and c.next_run_at < coalesce($8::timestamptz, 'infinity')
-    order by c.next_run_at limit 50
-) as t
+-- Slots have about the same: if it is too much in the first one, the others are not looked at.
+with first as materialized (
+    select count(*) as of_slot from ({due_of_slot first_slot}) as c
+)
+select unnest(t.ids) as id, cardinality(t.ids) as of_slot
+from generate_series(0, 255) as s (slot) cross join lateral (select array_agg(c.id) as ids from ({due_of_slot this_slot}) as c) as t
+where (select of_slot from first) < 50
+union all select null, of_slot from first where of_slot >= 50
 union all (select c.id, 0 from tasks c where c.status = 'running' limit 10000)
-union all (select c.id, 0 from tasks c where c.paused and c.status = 'pending' limit 10000);
+union all (
+    select c.id, 0 from tasks c where c.paused and c.status = 'pending' and $11::boolean is not false limit 10000
+);
 
 -- part: too_many_due
 {too_many} or max(of_slot) >= 50;

@@ -13,6 +13,7 @@ from store_rig import NOW, query
 from duly.storage import listing
 from duly.storage.database import Database
 from duly.storage.listing import Filter
+from duly.storage.queries import statements
 from duly.storage.tasks import TaskRow
 
 MANY = 12_000
@@ -120,7 +121,23 @@ CHOICES: dict[str, list[Any]] = {
 }
 
 
-async def test_every_combination_of_filters_finds_what_fits(db: Database) -> None:
+def _small_budgets(name: str) -> str:
+    text = statements()[name]
+    for many, few in (("select 2500 as budget", "select 3 as budget"), ("2500 / count", "3 / count"),
+                      ("greatest($3::int, 3", "greatest(2, 3"), ("limit 2000", "limit 9"),
+                      (">= 2000", ">= 9")):  # fmt: skip
+        text = text.replace(many, few)
+    return text
+
+
+@pytest.mark.parametrize("search_s", [None, 0.0, 60.0])
+async def test_every_combination_of_filters_finds_what_fits(
+    db: Database, search_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if a page has to be put together from many small reads, or ends after the first of them."""
+    if search_s is not None:
+        monkeypatch.setattr(listing, "_SEARCH_S", search_s)
+        monkeypatch.setattr(Database, "sql", _small_budgets)
     rng = random.Random(5)
     tasks = [drawn(rng, n) for n in range(300)]
     await query(db, "select duly_make_partitions('finished_tasks', 'finished_at', $1, $2)::text",
@@ -128,7 +145,10 @@ async def test_every_combination_of_filters_finds_what_fits(db: Database) -> Non
     await put(db, tasks)
     combinations = list(itertools.product(*CHOICES.values()))
     # Every pair of values is in many of these.
-    for values in [(None,) * len(CHOICES), *rng.sample(combinations, 250)]:
+    for values in [
+        (None,) * len(CHOICES),
+        *rng.sample(combinations, 250 if search_s is None else 100),
+    ]:
         where = Filter(**dict(zip(CHOICES, values, strict=True)))
         if rng.random() < 0.1:
             where = where._replace(id=rng.choice(tasks)["id"])
@@ -224,12 +244,16 @@ FAR: dict[str, tuple[dict[str, Any], Filter]] = {
 }
 
 
-async def test_what_no_index_leads_to_is_found_by_pages_that_may_be_short(large: Database) -> None:
+async def test_what_no_index_leads_to_is_found_by_pages_that_may_be_short(
+    large: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, (one, where) in FAR.items():
         await put(large, [one])
-        found, sizes = await everything(large, where)
-        assert [row.id for row in found] == [one["id"]], name
-        assert len(sizes) > 1, name
+        for search_s, is_one in ((0, False), (60, True)):
+            monkeypatch.setattr(listing, "_SEARCH_S", search_s)
+            found, sizes = await everything(large, where)
+            assert [row.id for row in found] == [one["id"]], name
+            assert (len(sizes) == 1) is is_one, name
         await forget(large, one)
 
 
