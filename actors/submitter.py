@@ -5,7 +5,7 @@ busier the node, the larger the batch, with no timer involved.
 """
 
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import anyio
 import asyncpg
@@ -24,6 +24,7 @@ from duly.wheel.durations import from_us
 log = logging.getLogger("duly.submitter")
 
 _BATCH = 500
+_LATE_S = 10.0  # a statement's answer comes sooner
 _AT_ONCE = 2  # statements under way: one commits while the next is being filled
 
 
@@ -68,11 +69,9 @@ class Submitter(Actor[Submit]):
             self._room.release()
 
     async def _submit(self, messages: list[Submit]) -> None:
-        now = from_us(self._context.clock.now_us())
-        keys_until = now + timedelta(seconds=self._context.options.idempotency_ttl_s)
         try:
             answers = await submitting.submit(
-                self._context.api_db, [m.task for m in messages], now, keys_until
+                self._context.api_db, [m.task for m in messages], *times(self._context)
             )
         except (asyncpg.DataError, asyncpg.ProgramLimitExceededError) as error:
             # A check before us has a hole; it is the one task's trouble, not that of all.
@@ -88,18 +87,30 @@ class Submitter(Actor[Submit]):
         by_id = {answer.id: answer for answer in answers}
         for message in messages:
             message.reply.set(by_id[message.task.id])
-        stored = waiting([m.task for m in messages], answers)
-        self._context.feed.tell("submitted", (one.due.id for one in stored))
-        await wakes.wake(self._context, stored)
+        await tell(self._context, [m.task for m in messages], answers)
+
+
+def times(context: Context) -> tuple[datetime, datetime, datetime]:
+    """Of a submission now, as `submitting.submit` takes them."""
+    now, options = from_us(context.clock.now_us()), context.options
+    keys_until = now + timedelta(seconds=options.idempotency_ttl_s)
+    return now, keys_until, now + timedelta(seconds=options.horizon_s + _LATE_S)
+
+
+async def tell(context: Context, asked: list[NewTask], answers: list[Submitted]) -> None:
+    """Tell whoever looks on of what was stored, and the owners of slots of what is due soon."""
+    context.feed.tell("submitted", (answer.id for answer in answers if answer.slot is not None))
+    if soon := waiting(asked, answers):
+        await wakes.wake(context, soon)
 
 
 def waiting(asked: list[NewTask], answers: list[Submitted]) -> list[Waiting]:
-    """Of these submissions those that now wait in the store."""
-    by_id = {answer.id: answer for answer in answers}
+    """Of these submissions those that now wait in the store, as far as a node is to hear of it."""
+    owned = {a.id: a for a in answers if a.slot_owner is not None}
     found = []
-    for task in asked:
-        answer = by_id[task.id]
-        if answer.slot is not None:
+    for task in asked if owned else ():
+        answer = owned.get(task.id)
+        if answer is not None and answer.slot is not None:
             row = DueRow(
                 task.id, answer.slot, task.due, 0, task.priority, task.queue, task.concurrency_key,
                 task.fairness_key,
@@ -109,6 +120,9 @@ def waiting(asked: list[NewTask], answers: list[Submitted]) -> list[Waiting]:
 
 
 def _without_repeats(messages: list[Submit]) -> tuple[list[Submit], list[Submit]]:
+    ids = {message.task.id for message in messages}
+    if len(ids) == len(messages) and all(message.task.key is None for message in messages):
+        return messages, []
     seen: set[object] = set()
     first: list[Submit] = []
     repeats: list[Submit] = []

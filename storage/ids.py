@@ -1,10 +1,15 @@
 """Time-ordered task ids: UUID version 7 (RFC 9562, section 5.7)."""
 
 import os
+import struct
 import uuid
 
+from asyncpg.pgproto.pgproto import UUID  # made and hashed in C; a subclass of uuid.UUID
+
+_LAYOUT = struct.Struct(">QQ")
 _last_ms = 0
 _counter = 0
+_random: list[int] = []  # from the system, many at a time
 
 
 def uuid7(now_ms: int) -> uuid.UUID:
@@ -21,6 +26,11 @@ def uuid7(now_ms: int) -> uuid.UUID:
         _counter += 1
         if _counter > 0xFFF:
             _last_ms, _counter = _last_ms + 1, 0
-    tail = int.from_bytes(os.urandom(8)) & 0x3FFF_FFFF_FFFF_FFFF
-    value = _last_ms << 80 | 0x7 << 76 | _counter << 64 | 0b10 << 62 | tail
-    return uuid.UUID(int=value)
+    if not _random:
+        _random.extend(struct.unpack("<256Q", os.urandom(2048)))
+    tail = _random.pop() & 0x3FFF_FFFF_FFFF_FFFF
+    made: uuid.UUID = UUID(_LAYOUT.pack(_last_ms << 16 | 0x7000 | _counter, 0b10 << 62 | tail))
+    return made
+
+
+os.register_at_fork(after_in_child=_random.clear)

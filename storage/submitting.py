@@ -1,6 +1,6 @@
 """Takes tasks into the store: each for itself, or all or none.
 
-One statement inserts many. If its answer is lost, what it stored is looked up, and what is missing is
+One statement inserts many; tasks without a key or any other of the rarer fields go by a shorter one. If its answer is lost, what it stored is looked up, and what is missing is
 inserted (`certainty`).
 """
 
@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
+
+import asyncpg
 
 from duly.storage import certainty
 from duly.storage.database import Database
@@ -51,6 +53,7 @@ class NewTask(NamedTuple):
 class Submitted(NamedTuple):
     """What became of one submission.
 
+    `slot_owner` is None if the task is due too late for its slot's owner to be told.
     `slot` and `created_at` are None if nothing was inserted: because the key is `known` (then
     `first_id` is its task, `fingerprint` that of its body), or because the id is taken.
     """
@@ -64,6 +67,22 @@ class Submitted(NamedTuple):
     fingerprint: bytes | None
 
 
+# The fields that `submit_plain` stores, in its order; the others must be as these are.
+_SENT_PLAIN = [NewTask._fields.index(name) for name in (
+    "id", "type", "queue", "payload", "due", "max_retries", "backoff", "timeout", "priority", "tags",
+    "traceparent", "created_at",
+)]  # fmt: skip
+_DUE, _OCCURRENCE = NewTask._fields.index("due"), NewTask._fields.index("occurrence")
+_NULLABLE = (6, 10)  # backoff and traceparent: there a null is a value too
+_PLAIN = [
+    (NewTask._fields.index(name), value)
+    for name, value in {
+        "key": None, "own_id": False, "schedule": None, "concurrency_key": None, "fairness_key": None,
+        "misfire_grace": None, "on_lost": "retry", "overrun": "skip",
+    }.items()
+]  # fmt: skip
+
+
 class Rejected(Exception):  # noqa: N818 - rolls a transaction back, never seen by users
     """Some submissions of an all-or-nothing batch were refused."""
 
@@ -73,18 +92,30 @@ class Rejected(Exception):  # noqa: N818 - rolls a transaction back, never seen 
 
 
 async def submit(
-    db: Database, tasks: Sequence[NewTask], now: datetime, keys_until: datetime
+    db: Database,
+    tasks: Sequence[NewTask],
+    now: datetime,
+    keys_until: datetime,
+    wake_until: datetime | None = None,
 ) -> list[Submitted]:
-    """Insert tasks, each of which stands for itself: one statement, two if clients chose ids."""
+    """Insert tasks, each of which stands for itself: one statement, two if clients chose ids.
+
+    `keys_until`: when their keys expire. `wake_until`: owners of slots need not be told of tasks that are
+    due later (None: of all).
+    """
 
     async def attempt(some: Sequence[NewTask]) -> list[Submitted]:
-        columns = _columns(some, now, keys_until)
+        columns = _Columns(some)
+        if columns.are_plain and (answers := await _insert_plain(db, some, columns, wake_until)):
+            return answers
         if not any(task.own_id for task in some):
-            return [Submitted(*row) for row in await db.fetch("submit", *columns)]
+            return [
+                Submitted(*row) for row in await db.fetch("submit", *columns.all(now, keys_until))
+            ]
 
         async def work(connection: Any) -> list[Submitted]:
             async with connection.transaction():
-                return await _insert(connection, some, columns)
+                return await _insert(connection, some, columns.all(now, keys_until))
 
         return await db.run(work, "submit")
 
@@ -92,20 +123,26 @@ async def submit(
 
 
 async def submit_all(
-    db: Database, tasks: Sequence[NewTask], now: datetime, keys_until: datetime
+    db: Database,
+    tasks: Sequence[NewTask],
+    now: datetime,
+    keys_until: datetime,
+    wake_until: datetime | None = None,
 ) -> list[Submitted]:
     """Insert all of these tasks or, raising `Rejected`, none.
 
-    A known key with the same fingerprint is no reason to refuse.
+    A known key with the same fingerprint is no reason to refuse. Times are those of `submit`.
     """
-    bodies = {task.id: task.fingerprint for task in tasks}
 
     async def attempt(some: Sequence[NewTask]) -> list[Submitted]:
-        columns = _columns(some, now, keys_until)
+        columns = _Columns(some)
+        if columns.are_plain and (answers := await _insert_plain(db, some, columns, wake_until)):
+            return answers
+        bodies = {task.id: task.fingerprint for task in tasks}
 
         async def work(connection: Any) -> list[Submitted]:
             async with connection.transaction():
-                answers = await _insert(connection, some, columns)
+                answers = await _insert(connection, some, columns.all(now, keys_until))
                 for answer in answers:
                     same = answer.known and answer.fingerprint == bodies[answer.id]
                     if answer.slot is None and not same:
@@ -138,6 +175,20 @@ async def _submitted_for_certain(
     return await certainty.certain(lambda: attempt(tasks), again)
 
 
+async def _insert_plain(
+    db: Database, tasks: Sequence[NewTask], columns: "_Columns", wake_until: datetime | None
+) -> list[Submitted]:
+    """Insert all of these tasks; none, and no answer, if an id is taken."""
+    try:
+        rows = await db.fetch("submit_plain", *columns.plain(wake_until))
+    except asyncpg.UniqueViolationError:
+        return []  # `submit` tells which
+    created = {task.id: task.created_at for task in tasks}
+    return [
+        Submitted(id_, slot, created[id_], owner, False, None, None) for id_, slot, owner in rows
+    ]
+
+
 async def _insert(connection: Any, tasks: Sequence[NewTask], columns: list[Any]) -> list[Submitted]:
     """Within a transaction: insert, then take back whose id had ended in that very moment."""
     rows = await connection.fetch(Database.sql("submit"), *columns)
@@ -151,5 +202,35 @@ async def _insert(connection: Any, tasks: Sequence[NewTask], columns: list[Any])
     return [a._replace(slot=None, created_at=None) if a.id in taken else a for a in answers]
 
 
-def _columns(tasks: Sequence[NewTask], now: datetime, keys_until: datetime) -> list[Any]:
-    return [*(list(column) for column in zip(*tasks, strict=True)), now, keys_until]
+class _Columns:
+    """Tasks by column. Of nulls alone nothing is sent: `unnest` fills them in."""
+
+    def __init__(self, tasks: Sequence[NewTask]) -> None:
+        self._columns: list[Sequence[Any]] = list(zip(*tasks, strict=True))
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether `submit_plain` can insert them."""
+        columns = self._columns
+        return columns[_DUE] == columns[_OCCURRENCE] and all(
+            _is_all(columns[at], value) for at, value in _PLAIN
+        )
+
+    def all(self, now: datetime, keys_until: datetime) -> list[Any]:
+        """What `submit` takes."""
+        columns = [[] if _is_all(column, None) else column for column in self._columns]
+        return [*columns, now, keys_until]
+
+    def plain(self, wake_until: datetime | None) -> list[Any]:
+        """What `submit_plain` takes."""
+        columns = [self._columns[at] for at in _SENT_PLAIN]
+        for at, column in enumerate(columns):
+            if column[0] is None:
+                columns[at] = [] if _is_all(column, None) else column
+            elif at not in _NULLABLE and _is_all(column, column[0]):
+                columns[at] = column[:1]
+        return [*columns, wake_until]
+
+
+def _is_all(column: Sequence[Any], value: object) -> bool:
+    return column[-1] == value and column.count(value) == len(column)

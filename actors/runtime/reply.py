@@ -1,8 +1,7 @@
 """A one-shot answer that travels inside a message."""
 
+import asyncio
 from typing import Generic, TypeVar
-
-import anyio
 
 R = TypeVar("R")
 
@@ -17,41 +16,56 @@ class Reply(Generic[R]):
     A message carries it in a field called `reply`: so it is failed when the message is dropped.
     """
 
+    # A plain future and a timer: events and scopes made of them cost several times as much.
     def __init__(self) -> None:
-        self._done = anyio.Event()
+        self._answered = False
         self._value: R
         self._error: Exception | None = None
+        self._asker: asyncio.Future[None] | None = None
 
     @property
     def answered(self) -> bool:
         """Whether `wait` would return, or raise what it was failed with, at once."""
-        return self._done.is_set()
+        return self._answered
 
     def set(self, value: R) -> None:
         """Answer with a value."""
-        if not self.answered:
+        if not self._answered:
             self._value = value
-            self._done.set()
+            self._answered = True
+            self._wake()
 
     def fail(self, error: Exception) -> None:
         """Answer with an error, which `wait` raises."""
-        if not self.answered:
+        if not self._answered:
             self._error = error
-            self._done.set()
+            self._answered = True
+            self._wake()
 
     async def wait(self, timeout_s: float) -> R:
-        """Return the answer.
+        """Return the answer; one asker at a time.
 
         Raises what the reply was failed with (`ActorCrashedError` and `MailboxClosedError` if the
         message was dropped), and TimeoutError when there is no answer after `timeout_s` seconds.
         """
-        with anyio.move_on_after(timeout_s):
-            await self._done.wait()
-        if not self.answered:
+        if not self._answered:
+            loop = asyncio.get_running_loop()
+            self._asker = loop.create_future()
+            timer = loop.call_later(timeout_s, self._wake)
+            try:
+                await self._asker
+            finally:
+                timer.cancel()
+                self._asker = None
+        if not self._answered:
             raise TimeoutError(f"no answer within {timeout_s:g} s")
         if self._error is not None:
             raise self._error
         return self._value
+
+    def _wake(self) -> None:
+        if self._asker is not None and not self._asker.done():
+            self._asker.set_result(None)
 
 
 def fail_reply(message: object, error: Exception) -> None:

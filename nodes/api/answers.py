@@ -4,6 +4,7 @@ import msgspec
 from aiohttp import web
 
 from duly.nodes.api import views
+from duly.nodes.api.wire import TaskView
 from duly.storage.tasks import TaskRow
 
 
@@ -11,10 +12,15 @@ def task(
     row: TaskRow, status: int = 200, *, location: bool = False, payloads: bool = True
 ) -> web.Response:
     """A task, with its version as ETag and perhaps where it is found."""
-    headers = {"ETag": f'"{row.version}"'}
+    return view(views.task(row, payloads=payloads), status, location=location)
+
+
+def view(task: TaskView, status: int, *, location: bool = False) -> web.Response:
+    """The same of a task as it is shown."""
+    headers = {"ETag": f'"{task.version}"'}
     if location:
-        headers["Location"] = f"/v1/tasks/{row.id}"
-    return body(views.task(row, payloads=payloads), status, headers)
+        headers["Location"] = f"/v1/tasks/{task.id}"
+    return body(task, status, headers)
 
 
 def body(

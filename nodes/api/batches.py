@@ -66,7 +66,7 @@ async def check(items: Sequence[msgspec.Raw], now_us: int, payload_limit: int) -
             await asyncio.sleep(0)
         checker = Checker(f"tasks[{at}].")
         try:
-            _check_item(bytes(item), checker, now_us, payload_limit, batch)
+            _check_item(item, checker, now_us, payload_limit, batch)
         except Problem as problem:
             too_large = too_large or problem
             errors += problem.errors
@@ -80,7 +80,7 @@ async def check(items: Sequence[msgspec.Raw], now_us: int, payload_limit: int) -
 
 
 def _check_item(
-    raw: bytes, checker: Checker, now_us: int, payload_limit: int, batch: CheckedBatch
+    raw: msgspec.Raw, checker: Checker, now_us: int, payload_limit: int, batch: CheckedBatch
 ) -> None:
     try:
         body = _submission.decode(raw)

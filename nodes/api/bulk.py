@@ -158,7 +158,7 @@ class BulkHandlers:
 
 def _due(body: BulkRequest, now_us: int) -> datetime | None:
     checker = Checker()
-    due = checker.due(body.run_at, body.delay, now_us)
+    due = checker.due(body.run_at, body.delay, from_us(now_us))
     checker.raise_if_wrong()
     if body.action != "reschedule" and due is not None:
         name = "delay" if body.run_at is None else "run_at"

@@ -7,6 +7,7 @@ from msgspec import UNSET
 from duly.nodes.api.submissions import Checker, backoff_text
 from duly.nodes.api.wire import TaskPatch
 from duly.storage.tasks import Change
+from duly.wheel.durations import from_us
 
 
 def change(body: TaskPatch, now_us: int, payload_limit: int) -> Change:
@@ -15,7 +16,7 @@ def change(body: TaskPatch, now_us: int, payload_limit: int) -> Change:
     due = checker.due(
         None if body.run_at is UNSET else body.run_at,
         None if body.delay is UNSET else body.delay,
-        now_us,
+        from_us(now_us),
     )
     grace = body.misfire_grace
     key, limit, fairness = body.concurrency_key, body.concurrency_limit, body.fairness_key

@@ -50,7 +50,7 @@ class Checker:
             self.wrong(field, str(error))
             return None
 
-    def due(self, run_at: str | None, delay: float | str | None, now_us: int) -> datetime | None:
+    def due(self, run_at: str | None, delay: float | str | None, now: datetime) -> datetime | None:
         """When to run, None if the fields do not say or are wrong."""
         if run_at is not None and delay is not None:
             self.wrong("delay", "give run_at or delay, not both")
@@ -61,7 +61,7 @@ class Checker:
                 self.wrong("run_at", str(error))
         elif delay is not None:
             seconds = self.duration("delay", delay)
-            return None if seconds is None else from_us(now_us) + timedelta(seconds=seconds)
+            return None if seconds is None else now + timedelta(seconds=seconds)
         return None
 
     def timeout(self, value: float | str) -> float:
@@ -95,7 +95,7 @@ class Checker:
         for name, value in tags.items():
             self.text("tags", name)
             self.text(f"tags.{name}", value)
-        return _encoder.encode(tags).decode()
+        return _encoder.encode(tags).decode() if tags else "{}"
 
     def payload(self, raw: bytes, limit_bytes: int, field: str = "payload") -> str:
         """A JSON value as text; raises `Problem` 413 at once if it is too large."""
@@ -107,7 +107,7 @@ class Checker:
         except json_guard.UnfitJsonError as error:
             joint = "." if error.path and not error.path.startswith("[") else ""
             self.wrong(f"{field}{joint}{error.path}", str(error))
-        return bytes(raw).decode()
+        return raw.decode()
 
     def schedule(self, body: Mapping[str, Any], now_us: int) -> Schedule | None:
         """A schedule that will fire, None if it is wrong."""
@@ -129,11 +129,15 @@ def backoff_text(backoff: Backoff) -> str:
 
 
 def new_task(
-    body: TaskSubmission, raw: bytes, checker: Checker, now_us: int, payload_limit: int
+    body: TaskSubmission,
+    raw: bytes | msgspec.Raw,
+    checker: Checker,
+    now_us: int,
+    payload_limit: int,
 ) -> NewTask:
     """Check what the types could not; the caller looks at the checker's errors."""
     now = from_us(now_us)
-    due = checker.due(body.run_at, body.delay, now_us)
+    due = checker.due(body.run_at, body.delay, now)
     grace = body.misfire_grace
     key = body.idempotency_key
     if key is not None:
@@ -152,7 +156,7 @@ def new_task(
         on_lost=body.on_lost,
         priority=body.priority,
         key=key,
-        fingerprint=None if key is None or checker.errors else fingerprint(raw),
+        fingerprint=None if key is None or checker.errors else fingerprint(bytes(raw)),
         tags=checker.tags(body.tags),
         own_id=body.id is not None,
         created_at=now,

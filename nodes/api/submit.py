@@ -1,15 +1,12 @@
 """Handlers that take tasks in: one, or many at once."""
 
-from datetime import datetime, timedelta
-
 import msgspec
 from aiohttp import web
 
-from duly.actors import wakes
 from duly.actors.context import Context
 from duly.actors.messages import Submit
 from duly.actors.runtime import Reply
-from duly.actors.submitter import waiting
+from duly.actors.submitter import tell, times
 from duly.nodes.api import answers, batches, bodies, views
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid, unavailable
 from duly.nodes.api.submissions import Checker, new_task, take_key_header, traced
@@ -17,7 +14,6 @@ from duly.nodes.api.wire import Batch, BatchAnswer, TaskSubmission
 from duly.storage import submitting, tasks, trace_context
 from duly.storage.submitting import NewTask, Rejected, Submitted
 from duly.storage.tasks import TaskRow
-from duly.wheel.durations import from_us
 
 _ANSWER_S = 8.5
 _BATCH_BYTES = 64 * 1024 * 1024
@@ -60,8 +56,8 @@ class SubmitHandlers:
         else:
             answer = await self._insert(new)
         if answer.slot is not None and answer.created_at is not None:
-            row = views.submitted(new, answer.slot, answer.created_at)
-            return answers.task(row, 201, location=True)
+            made = views.submitted(new, answer.slot, answer.created_at)
+            return answers.view(made, 201, location=True)
         return answers.task(await self._first(new, answer), 200, location=True)
 
     async def submit_batch(self, request: web.Request) -> web.Response:
@@ -93,13 +89,13 @@ class SubmitHandlers:
         reply: Reply[Submitted] = Reply()
         if not self._context.boxes.submitter.offer(Submit(new, reply)):
             raise unavailable("too many submissions are waiting")
-        late = unavailable("PostgreSQL did not answer in time; the task may be stored")
         try:
             return await reply.wait(_ANSWER_S)
         except TimeoutError:
-            raise late from None
+            raise _too_late() from None
         finally:
-            reply.fail(late)  # nobody waits any longer: what has not begun need not
+            if not reply.answered:
+                reply.fail(_too_late())  # nobody waits any longer: what has not begun need not
 
     async def _insert_alone(self, new: NewTask) -> Submitted:
         try:
@@ -108,12 +104,8 @@ class SubmitHandlers:
             return rejected.answers[0]
 
     async def _insert_all(self, new: list[NewTask]) -> list[Submitted]:
-        now = self._now()
-        until = now + timedelta(seconds=self._context.options.idempotency_ttl_s)
-        inserted = await submitting.submit_all(self._db, new, now, until)
-        stored = waiting(new, inserted)
-        self._context.feed.tell("submitted", (one.due.id for one in stored))
-        await wakes.wake(self._context, stored)
+        inserted = await submitting.submit_all(self._db, new, *times(self._context))
+        await tell(self._context, new, inserted)
         return inserted
 
     async def _first(self, new: NewTask, answer: Submitted) -> TaskRow:
@@ -128,8 +120,9 @@ class SubmitHandlers:
             raise conflict(f"the key's task, {answer.first_id}, has ended and is no longer kept")
         return found[answer.first_id]
 
-    def _now(self) -> datetime:
-        return from_us(self._context.clock.now_us())
+
+def _too_late() -> Problem:
+    return unavailable("PostgreSQL did not answer in time; the task may be stored")
 
 
 def _traceparent(request: web.Request) -> str | None:

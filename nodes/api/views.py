@@ -54,18 +54,41 @@ def task(row: TaskRow, *, payloads: bool = True) -> TaskView:
     )
 
 
-def submitted(new: NewTask, slot: int, created_at: datetime) -> TaskRow:
+def submitted(new: NewTask, slot: int, created_at: datetime) -> TaskView:
     """A task that was just inserted, without reading it back."""
-    return TaskRow(
-        id=new.id, type=new.type, queue=new.queue, payload=new.payload, status="pending",
-        paused=False, next_run_at=new.due, occurrence=new.occurrence, slot=slot, owner=None, version=0,
-        retry_count=0, max_retries=new.max_retries, backoff=new.backoff, timeout=new.timeout,
-        schedule=new.schedule, overrun=new.overrun, misfire_grace=new.misfire_grace, on_lost=new.on_lost,
-        priority=new.priority, idempotency_key=new.key, tags=new.tags,
-        concurrency_key=new.concurrency_key, concurrency_limit=new.concurrency_limit,
-        fairness_key=new.fairness_key, created_at=created_at,
-        updated_at=created_at, started_at=None, finished_at=None, worker=None, result=None, error=None,
-    )  # fmt: skip
+    return TaskView(
+        id=new.id,
+        type=new.type,
+        queue=new.queue,
+        payload=raw(new.payload),
+        status="pending",
+        paused=False,
+        next_run_at=new.due,
+        slot=slot,
+        owner=None,
+        version=0,
+        retry_count=0,
+        max_retries=new.max_retries,
+        backoff=_DEFAULT_BACKOFF if new.backoff is None else raw(new.backoff),
+        timeout=new.timeout,
+        schedule=raw(new.schedule),
+        overrun=new.overrun,
+        misfire_grace=new.misfire_grace,
+        on_lost=new.on_lost,
+        priority=new.priority,
+        idempotency_key=new.key,
+        tags=raw(new.tags),
+        concurrency_key=new.concurrency_key,
+        concurrency_limit=new.concurrency_limit,
+        fairness_key=new.fairness_key,
+        created_at=created_at,
+        updated_at=created_at,
+        started_at=None,
+        finished_at=None,
+        worker=None,
+        result=NULL,
+        error=NULL,
+    )
 
 
 def run(row: RunRow, *, payloads: bool = True) -> RunView:

@@ -52,6 +52,28 @@ from judged a
 left join inserted i on i.id = a.id
 left join slots s on s.slot = i.slot;
 
+-- name: submit_plain
+-- As `submit`, of tasks without a key, an id of the client's own, a schedule or any other of the rarer
+-- fields: nothing has to be looked up. A column of equal values comes as one value, one of nulls as none.
+-- Owners of slots are looked up for tasks that are due before $13 (null: for all), to be woken.
+insert into tasks as t (id, type, queue, payload, next_run_at, occurrence, max_retries, backoff,
+                        timeout, priority, tags, traceparent, created_at, updated_at)
+select a.id, coalesce(a.type, ($2::text[])[1]), coalesce(a.queue, ($3::text[])[1]),
+       coalesce(a.payload, ($4::jsonb[])[1]), coalesce(a.due, ($5::timestamptz[])[1]),
+       coalesce(a.due, ($5::timestamptz[])[1]), coalesce(a.max_retries, ($6::int[])[1]), a.backoff,
+       coalesce(a.timeout, ($8::float8[])[1]), coalesce(a.priority, ($9::smallint[])[1]),
+       coalesce(a.tags, ($10::jsonb[])[1]), a.traceparent,
+       coalesce(a.created_at, ($12::timestamptz[])[1]),
+       coalesce(a.created_at, ($12::timestamptz[])[1])
+from unnest(
+    $1::uuid[], $2::text[], $3::text[], $4::jsonb[], $5::timestamptz[], $6::int[], $7::jsonb[],
+    $8::float8[], $9::smallint[], $10::jsonb[], $11::text[], $12::timestamptz[]
+) as a (id, type, queue, payload, due, max_retries, backoff,
+        timeout, priority, tags, traceparent, created_at)
+returning t.id, t.slot,
+          case when $13::timestamptz is null or t.next_run_at < $13
+               then (select s.owner from slots s where s.slot = t.slot) end as owner;
+
 -- name: stored
 -- After a submission in doubt: what it has stored of these ids. When each was created is its mark.
 with asked as (

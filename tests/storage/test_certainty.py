@@ -117,6 +117,19 @@ async def test_a_submission_is_stored_once(store: Store, cut_transaction: Cut, p
     assert len(await query(store.db, "select from idempotency_keys")) == 3
 
 
+@pytest.mark.parametrize("put", [one_by_one, all_or_none])
+async def test_plain_tasks_are_stored_once(store: Store, cut: Cut, put: Submit) -> None:
+    new = [new_task(), new_task(payload="2")]
+    await put(store.db, [new_task(created_at=NOW - timedelta(1))])  # prepares the statement
+    await cut()
+    answers = await put(store.db, new)
+    assert store.proxy.cuts == 1
+    assert {(a.id, a.created_at, a.slot is not None) for a in answers} == {
+        (task.id, NOW, True) for task in new
+    }
+    assert len(await query(store.db, "select from tasks where created_at = $1", NOW)) == 2
+
+
 async def test_a_stored_task_that_has_been_run_meanwhile_is_not_stored_again(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

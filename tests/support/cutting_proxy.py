@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 _BYTES = 65536
-COMMITTED = rb"C\x00\x00\x00.(?:SELECT \d+|COMMIT)\x00"
+COMMITTED = rb"C\x00\x00\x00.(?:SELECT \d+|INSERT 0 \d+|COMMIT)\x00"
 """Matches the server's word that a statement by itself, or a transaction, has ended well."""
 
 

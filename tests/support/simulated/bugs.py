@@ -181,9 +181,9 @@ _insert = submitting.submit
 
 
 async def _answer_before_commit(
-    db: Any, new: list[submitting.NewTask], now: datetime, until: datetime
+    db: Any, new: list[submitting.NewTask], now: datetime, *until: datetime
 ) -> list[Submitted]:
-    asyncio.ensure_future(_insert(db, new, now, until)).add_done_callback(
+    asyncio.ensure_future(_insert(db, new, now, *until)).add_done_callback(
         lambda task: task.cancelled() or task.exception()
     )
     return [Submitted(one.id, 0, now, None, False, None, None) for one in new]

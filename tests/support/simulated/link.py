@@ -24,7 +24,8 @@ class NoAnswerError(Exception):
 
 
 _TELLING = (
-    "sql claim", "sql complete", "sql settle", "sql submit", "sql take_slots", "sql attempts",
+    "sql claim", "sql complete", "sql settle", "sql submit", "sql submit_plain", "sql take_slots",
+    "sql attempts",
     "lua publish", "lua settle", "lua lease_hold", "XREADGROUP",
 )  # fmt: skip
 """Calls between which a crash tells most: they get more than their share of crashes."""

@@ -1,6 +1,7 @@
 """Draws random statements with arguments that often fit, for the test that compares two stores."""
 
 import random
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -80,6 +81,25 @@ class Draws:
                 rng.choice((None, "00-1-2-01")),
             ))  # fmt: skip
         return (*map(list, zip(*asked, strict=True)), self.now, self._time(1, 20))
+
+    def _submit_plain(self) -> tuple[Any, ...]:
+        rng = self._rng
+        ids = [UUID(int=rng.getrandbits(128)) for _ in range(rng.randint(1, 4))]
+        self._ids += ids
+        kinds: tuple[Callable[[], Any], ...] = (
+            lambda: rng.choice("tu"), lambda: rng.choice("qr"), lambda: rng.choice(('{"n": 1}', "2")),
+            self._time, lambda: rng.randrange(3), lambda: rng.choice((None, '{"kind": "fixed"}')),
+            lambda: rng.choice((5.0, 6.0)), lambda: rng.randrange(10), lambda: rng.choice(("{}", '{"a": "b"}')),
+            lambda: rng.choice((None, "00-1-2-01")), lambda: self.now - timedelta(seconds=rng.randrange(3)),
+        )  # fmt: skip
+        columns = [[draw() for _ in ids] for draw in kinds]
+        nullable = (columns[5], columns[9])
+        short = [c[:1] if len(set(c)) == 1 and c not in nullable else c for c in columns]
+        return (
+            ids,
+            *([] if set(c) == {None} else c for c in short),
+            rng.choice((None, self._time())),
+        )
 
     def _claim(self) -> tuple[Any, ...]:
         store = self._store
@@ -312,4 +332,4 @@ _NAMES = sorted(
     for name in vars(Draws)
     if name.startswith("_") and name.removeprefix("_") in Store.known()
 )
-_NAMES += ["submit", "claim", "claim_in_turn", "complete", "settle", "patch"] * 3
+_NAMES += ["submit", "submit_plain", "claim", "claim_in_turn", "complete", "settle", "patch"] * 3

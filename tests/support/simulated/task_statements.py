@@ -5,6 +5,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import asyncpg
+
 from simulated.statements import pick, record_skipped
 from simulated.store import Row, Store, statement
 
@@ -32,12 +34,17 @@ _ASKED = (
     "schedule", "interval", "overrun", "following", "zone_data", "concurrency_key",
     "concurrency_limit", "fairness_key", "traceparent",
 )  # fmt: skip
+_PLAIN = (
+    "id", "type", "queue", "payload", "due", "max_retries", "backoff", "timeout", "priority", "tags",
+    "traceparent", "created_at",
+)  # fmt: skip
+_UNASKED: Row = dict.fromkeys(_ASKED) | {"on_lost": "retry", "overrun": "skip"}
 
 
 @statement
 def submit(store: Store, *args: Any) -> list[Row]:
     *columns, now, keys_until = args
-    asked = [dict(zip(_ASKED, values, strict=True)) for values in zip(*columns, strict=True)]
+    asked = _asked(_ASKED, columns)
     named = [one["key"] for one in asked if one["key"] is not None]
     if len(named) != len(set(named)):
         raise AssertionError("ON CONFLICT DO UPDATE cannot affect a row a second time")
@@ -63,6 +70,29 @@ def submit(store: Store, *args: Any) -> list[Row]:
             "first_fingerprint": first and first["fingerprint"],
         })  # fmt: skip
     return answers
+
+
+@statement
+def submit_plain(store: Store, *args: Any) -> list[Row]:
+    *columns, wake_until = args
+    # Of values that are all equal one is sent, but of those that may be null.
+    spread = [c * len(columns[0]) if len(c) == 1 else c for c in columns]
+    answers = []
+    for one in _asked(_PLAIN, spread):
+        if one["id"] in store.tasks:
+            raise asyncpg.UniqueViolationError
+        row = _new_row(store, _UNASKED | one | {"occurrence": one["due"]})
+        store.put(row)
+        is_soon = wake_until is None or one["due"] < wake_until
+        owner = store.slots[row["slot"]]["owner"] if is_soon else None
+        answers.append({"id": one["id"], "slot": row["slot"], "owner": owner})
+    return answers
+
+
+def _asked(names: Sequence[str], columns: list[Any]) -> list[Row]:
+    """Rows; a column of nulls came empty."""
+    rows = zip(*(column or [None] * len(columns[0]) for column in columns), strict=True)
+    return [dict(zip(names, values, strict=True)) for values in rows]
 
 
 def _first_of_key(store: Store, one: Row, now: datetime, until: datetime) -> Row | None:
