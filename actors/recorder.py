@@ -6,6 +6,7 @@ cleaned up in Redis after: a crash in between repeats a report, whose token is t
 
 import logging
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from duly.actors.context import Context
 from duly.actors.messages import Outcomes, Ownership, RecorderMessage
 from duly.actors.outcomes import parse_report
 from duly.actors.patience import Patience, QueuePatience
-from duly.actors.recording import record
+from duly.actors.recording import Recorded, record
 from duly.actors.refusals import Refusals
 from duly.actors.runtime import Actor, MailboxClosedError
 from duly.actors.tally import Tally
@@ -86,8 +87,9 @@ class Recorder(Actor[RecorderMessage]):
             self.mailbox.handled()
 
     async def _answer(self, message: Outcomes) -> None:
+        recorded: set[tuple[UUID, int]] = set()
         try:
-            recorded = await self._record(list(message.ended), reported=message.reported)
+            await self._record(message.ended, recorded, reported=message.reported)
         except StoreUnavailableError as error:
             message.reply.fail(error)
         else:
@@ -209,9 +211,10 @@ class Recorder(Actor[RecorderMessage]):
             await self._settle_surely(done)
 
     async def _record_surely(self, ended: list[Ended]) -> None:
+        recorded: set[tuple[UUID, int]] = set()
         while ended:
             try:
-                await self._record(ended, reported=True)
+                await self._record(ended, recorded, reported=True)
                 return
             except StoreUnavailableError as error:
                 await anyio.sleep(self._postgres.failed(error))
@@ -232,18 +235,34 @@ class Recorder(Actor[RecorderMessage]):
                         break
                     await anyio.sleep(self._redis.failed(error))
 
-    async def _record(self, ended: list[Ended], *, reported: bool) -> set[tuple[UUID, int]]:
+    async def _record(
+        self, ended: Sequence[Ended], recorded: set[tuple[UUID, int]], *, reported: bool
+    ) -> None:
+        """Record those that are not in `recorded`, and add to it, also when the store fails before the end.
+
+        Try again with the same set then: what is stale is known once all have been tried.
+        """
         now: datetime = from_us(self._context.clock.now_us())
-        recorded, waiting, measured, freed = await record(self._context.db, ended, now)
-        self._context.meters.ended(measured)
+        left = [one for one in ended if (one.id, one.token) not in recorded]
+        new = Recorded.nothing()
+        try:
+            await record(self._context.db, left, now, new)
+        except StoreUnavailableError:
+            recorded |= new.pairs
+            await self._follow([one for one in left if (one.id, one.token) in recorded], new)
+            raise
+        recorded |= new.pairs
         self._postgres.worked()
-        vitals = self._context.vitals
-        vitals.recorded += len(recorded)
-        vitals.stale_reports += len(ended) - len(recorded)
+        self._context.vitals.stale_reports += len(ended) - len(recorded)
         if reported and len(ended) > len(recorded):
             self._refusals.add(ended, recorded)
-        trail.tell(log, "recorded", recorded)
-        self._context.feed.tell_ends(ended, recorded)
-        await wakes.wake(self._context, waiting)
-        await wakes.freed(self._context, freed)
-        return recorded
+        await self._follow(left, new)
+
+    async def _follow(self, ended: Sequence[Ended], new: Recorded) -> None:
+        """Tell whoever counts, looks on or waits of what was recorded."""
+        self._context.meters.ended(new.measured)
+        self._context.vitals.recorded += len(new.pairs)
+        trail.tell(log, "recorded", new.pairs)
+        self._context.feed.tell_ends(ended, new.pairs)
+        await wakes.wake(self._context, new.waiting)
+        await wakes.freed(self._context, new.freed)

@@ -32,77 +32,75 @@ class Recorded(NamedTuple):
     freed: set[tuple[str, str | None]]
     """The queues and concurrency keys that these attempts were of."""
 
-    def and_also(self, other: "Recorded") -> "Recorded":
-        """Both of them."""
-        return Recorded(
-            self.pairs | other.pairs,
-            self.waiting + other.waiting,
-            self.measured + other.measured,
-            self.freed | other.freed,
-        )
+    @classmethod
+    def nothing(cls) -> "Recorded":
+        """As before anything is recorded."""
+        return cls(set(), [], [], set())
 
 
-Write = Callable[[Database, list[Ended], datetime], Awaitable[Recorded]]
+Write = Callable[[Database, list[Ended], datetime, Recorded], Awaitable[None]]
 
 _SUCCESS = frozenset({"completed"})
 _MICROSECOND = timedelta(microseconds=1)
 
 
-async def record(db: Database, ended: Sequence[Ended], now: datetime) -> Recorded:
+async def record(
+    db: Database, ended: Sequence[Ended], now: datetime, done: Recorded | None = None
+) -> Recorded:
     """Answers what was recorded; all else is stale.
 
-    A report that PostgreSQL cannot hold (say, a NUL in a result) fails its own task only.
+    A report that PostgreSQL cannot hold (say, a NUL in a result) fails its own task only. What is
+    recorded is added to `done`, if that is given, also when StoreUnavailableError ends the rest.
     """
+    done = Recorded.nothing() if done is None else done
     unique = without_repeats(ended)
     # Apart: a report that the second cannot store must not make the first come twice.
-    first = await _all_of(_complete, db, [r for r in unique if r.outcome in _SUCCESS], now)
+    await _halving(_complete, db, [r for r in unique if r.outcome in _SUCCESS], now, done)
     # A success that is not recorded is stale, or of a periodic task, which goes on.
-    others = [r for r in unique if (r.id, r.token) not in first.pairs]
-    return first.and_also(await _all_of(_settle, db, others, now))
+    others = [r for r in unique if (r.id, r.token) not in done.pairs]
+    await _halving(_settle, db, others, now, done)
+    return done
 
 
-async def _all_of(write: Write, db: Database, ended: list[Ended], now: datetime) -> Recorded:
-    return await _halving(write, db, ended, now) if ended else Recorded(set(), [], [], set())
-
-
-async def _halving(write: Write, db: Database, ended: list[Ended], now: datetime) -> Recorded:
+async def _halving(
+    write: Write, db: Database, ended: list[Ended], now: datetime, done: Recorded
+) -> None:
+    if not ended:
+        return
     try:
-        return await write(db, ended, now)
+        await write(db, ended, now, done)
     except (asyncpg.DataError, asyncpg.ProgramLimitExceededError) as error:
         if len(ended) == 1:
-            return await _settle(db, [_unstorable(ended[0], error)], now)
+            await _settle(db, [_unstorable(ended[0], error)], now, done)
+            return
         half = len(ended) // 2
-        first = await _halving(write, db, ended[:half], now)
-        return first.and_also(await _halving(write, db, ended[half:], now))
+        for some in (ended[:half], ended[half:]):
+            await _halving(write, db, some, now, done)
 
 
-async def _complete(db: Database, ended: list[Ended], now: datetime) -> Recorded:
+async def _complete(db: Database, ended: list[Ended], now: datetime, done: Recorded) -> None:
     completed = await claims.complete(db, ended, now)
     reports = {(one.id, one.token): one for one in ended}
-    return Recorded(
-        {(one.id, one.token) for one in completed},
-        [],
-        [_measured(reports[one.id, one.token], one.type, one.next_run_at) for one in completed],
-        {(one.queue, one.concurrency_key) for one in completed},
+    done.pairs.update((one.id, one.token) for one in completed)
+    done.measured.extend(
+        _measured(reports[one.id, one.token], one.type, one.next_run_at) for one in completed
     )
+    done.freed.update((one.queue, one.concurrency_key) for one in completed)
 
 
-async def _settle(db: Database, ended: list[Ended], now: datetime) -> Recorded:
-    recorded: set[tuple[UUID, int]] = set()
-    waiting: list[Waiting] = []
-    measured: list[Measured] = []
-    freed: set[tuple[str, str | None]] = set()
+async def _settle(db: Database, ended: list[Ended], now: datetime, done: Recorded) -> None:
     while ended:
         decisions = await _decide(db, ended, now)
         settled = await claims.settle(db, decisions, now) if decisions else []
         decided = {d.ended.id: d for d in decisions}
-        recorded |= {(one.id, decided[one.id].ended.token) for one in settled}
-        measured += [_settled(decided[one.id]) for one in settled]
-        waiting += [Waiting(one.due, one.slot_owner) for one in settled if one.due is not None]
-        freed |= {(one.queue, one.freed_key) for one in settled}
+        done.pairs.update((one.id, decided[one.id].ended.token) for one in settled)
+        done.measured.extend(_settled(decided[one.id]) for one in settled)
+        done.waiting.extend(
+            Waiting(one.due, one.slot_owner) for one in settled if one.due is not None
+        )
+        done.freed.update((one.queue, one.freed_key) for one in settled)
         # A schedule that was changed since it was read is decided on anew. What is stale is not read again.
-        ended = [d.ended for d in decisions if (d.ended.id, d.ended.token) not in recorded]
-    return Recorded(recorded, waiting, measured, freed)
+        ended = [d.ended for d in decisions if (d.ended.id, d.ended.token) not in done.pairs]
 
 
 async def _decide(db: Database, ended: list[Ended], now: datetime) -> list[Settlement]:

@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import ipaddress
 import logging
-import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -23,7 +22,7 @@ from aiohttp.typedefs import Handler
 
 from duly.nodes.api import cookies, own_machine
 from duly.nodes.api.cookies import Cookies
-from duly.nodes.api.problems import Problem
+from duly.nodes.api.problems import Problem, too_many
 from duly.nodes.api.throttle import KEYS_MAX, Buckets
 from duly.nodes.settings import Role, Token
 from duly.storage import secrets
@@ -248,7 +247,7 @@ class Access:
 
     def _refused(self, remote: str, wait_s: float, now_s: float) -> Problem:
         if wait_s:
-            return _too_many("wrong tokens from this address", wait_s)
+            return too_many("wrong tokens from this address", wait_s)
         address = _address(remote)
         self._failures.take(address, now_s)
         if self._failures.wait_s(address, now_s):
@@ -265,7 +264,7 @@ class Access:
     def _hold_rate(self, rates: Buckets, token: Token) -> None:
         now_s = self._clock.monotonic()
         if wait_s := rates.wait_s(token.sha256, now_s):
-            raise _too_many("requests with this token", wait_s)
+            raise too_many("requests with this token", wait_s)
         rates.take(token.sha256, now_s)
 
 
@@ -301,8 +300,3 @@ def _address(remote: str) -> str:
 def _unauthorized(detail: str) -> Problem:
     headers = {"WWW-Authenticate": 'Bearer realm="duly"'}
     return Problem(401, "Unauthorized", detail, headers=headers)
-
-
-def _too_many(what: str, wait_s: float) -> Problem:
-    headers = {"Retry-After": str(math.ceil(wait_s))}
-    return Problem(429, "Too many requests", f"too many {what}", headers=headers)

@@ -48,8 +48,10 @@ class Line(NamedTuple):
 class Client:
     """What waits for one client."""
 
-    def __init__(self, wants: Wants) -> None:
+    def __init__(self, wants: Wants, name: str | None = None) -> None:
+        """`name`: of its token."""
         self.wants = wants
+        self.name = name
         self._lines: deque[Line] = deque()
         self._left_out = 0
         self._some = asyncio.Event()
@@ -107,10 +109,14 @@ class EventHub:
         """How many look on."""
         return len(self._clients)
 
+    def clients_of(self, name: str) -> int:
+        """How many look on with the token of this name."""
+        return sum(client.name == name for client in self._clients)
+
     @contextmanager
-    def client(self, wants: Wants) -> Iterator[Client]:
-        """A place for one client while it looks on."""
-        client = Client(wants)
+    def client(self, wants: Wants, name: str | None) -> Iterator[Client]:
+        """A place for one client, with the token `name`, while it looks on."""
+        client = Client(wants, name)
         self._clients.add(client)
         self._context.feed.listeners = len(self._clients)
         if not self._working:

@@ -11,7 +11,7 @@ from duly.actors.context import Context
 from duly.nodes.api import queries
 from duly.nodes.api.access import caller
 from duly.nodes.api.event_hub import Client, EventHub, Newest, Wants
-from duly.nodes.api.problems import unavailable
+from duly.nodes.api.problems import too_many, unavailable
 from duly.wheel.durations import to_us
 
 PARAMETERS: Final = ("queue", "type", "task_id")
@@ -19,9 +19,13 @@ PARAMETERS: Final = ("queue", "type", "task_id")
 CLIENTS_MAX: Final = 200
 """Streams that one node keeps open; they take connections from the API's other clients."""
 
+OF_ONE_TOKEN_MAX: Final = 50
+"""Streams that one token may have of them."""
+
 LIFE_S: Final = 900.0
 """Then a stream ends, so that its client has to show again that it may look on."""
 
+_AGAIN_S: Final = 10  # after which one that was refused may try again
 _HEARTBEAT_S: Final = 15.0
 _LOOK_S: Final = 1.0  # whether the client is still there
 _RETRY_MS: Final = 2_000  # after which a browser connects again
@@ -47,11 +51,14 @@ class EventHandlers:
         """Events until the client goes, the node stops, or the stream has lived long enough."""
         queries.known_only(request, PARAMETERS)
         wants = _wants(request)
+        name = caller().name
+        if name is not None and self._hub.clients_of(name) >= OF_ONE_TOKEN_MAX:
+            raise too_many(f"event streams with this token: {OF_ONE_TOKEN_MAX} at a node", _AGAIN_S)
         if self._hub.clients >= CLIENTS_MAX:
             raise unavailable(f"{CLIENTS_MAX} clients look on at this node already")
         answer = web.StreamResponse(headers={"X-Accel-Buffering": "no"})  # for a proxy in between
         answer.content_type = "text/event-stream"
-        with self._hub.client(wants) as client:
+        with self._hub.client(wants, name) as client:
             await answer.prepare(request)
             await answer.write(f"retry: {_RETRY_MS}\n\n".encode())
             with suppress(ConnectionError):  # it is gone

@@ -1,5 +1,6 @@
 """Errors as application/problem+json (RFC 9457), with the fields that are wrong (422)."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -70,3 +71,9 @@ def conflict(detail: str, **state: object) -> Problem:
 
 def unavailable(detail: str) -> Problem:
     return Problem(503, "Unavailable", detail, headers={"Retry-After": "1"})
+
+
+def too_many(what: str, wait_s: float) -> Problem:
+    """Too many of `what`, such as "requests with this token": not again for so long."""
+    headers = {"Retry-After": str(math.ceil(wait_s))}
+    return Problem(429, "Too many requests", f"too many {what}", headers=headers)

@@ -1,7 +1,7 @@
 """The recorder by itself: whatever fails or is cut short, each report counts once."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import anyio
@@ -14,6 +14,7 @@ from waiting import wait_for
 from duly.actors import recorder
 from duly.actors.context import Context
 from duly.actors.messages import Outcomes, Ownership
+from duly.actors.meters.meters import Measured
 from duly.actors.recorder import Recorder
 from duly.actors.runtime import Reply
 from duly.storage import keys
@@ -168,6 +169,68 @@ async def test_a_store_that_is_away_is_told_to_askers_and_waited_for_by_reports(
 
         await wait_for(recorded, 60, "the report is recorded")
         tasks.cancel_scope.cancel()
+
+
+async def test_what_was_recorded_before_the_store_failed_is_not_stale_at_the_next_try(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One statement for what completed, another for what failed: the second one fails twice."""
+    await dispatched(context, 6)
+    context.feed.listeners = 1
+    real, tries = Database.fetch, 0
+
+    async def fetch(self: Database, name: str, *args: Any) -> list[Any]:
+        nonlocal tries
+        if name == "settle" and (tries := tries + 1) < 3:
+            raise StoreUnavailableError("away")
+        return await real(self, name, *args)
+
+    monkeypatch.setattr(Database, "fetch", fetch)
+    measured: list[str] = []
+    ends = context.meters.ended
+
+    def note(some: Sequence[Measured]) -> None:
+        measured.extend(one.outcome for one in some)
+        ends(some)
+
+    monkeypatch.setattr(context.meters, "ended", note)
+    for number, taken in enumerate(await hand.read(6)):
+        await hand.report(taken, "completed" if number < 4 else "failed")
+        if not number:
+            await hand.report(taken)  # and it comes twice
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Recorder(context).serve, anyio.Event())
+        await hand.nothing_left()
+        tasks.cancel_scope.cancel()
+    assert tries >= 3
+    assert (context.vitals.recorded, context.vitals.stale_reports) == (6, 1)
+    assert sorted(measured) == ["completed"] * 4 + ["failed"] * 2
+    changes = [one.change for one in context.feed.take()[0]]
+    assert (changes.count("failed"), len(changes)) == (2, 7)
+    assert changes.count("stale") <= 1  # the one that came twice
+
+
+async def test_what_an_asker_had_recorded_in_part_is_counted(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = await dispatched(context, 2)
+    real = Database.fetch
+
+    async def fetch(self: Database, name: str, *args: Any) -> list[Any]:
+        if name == "settle":
+            raise StoreUnavailableError("away")
+        return await real(self, name, *args)
+
+    monkeypatch.setattr(Database, "fetch", fetch)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Recorder(context).serve, anyio.Event())
+        reply: Reply[list[bool]] = Reply()
+        reports = [ended(some[0]), ended(some[1], "failed")]
+        await context.boxes.recorder.send(Outcomes(reports, reply))
+        with pytest.raises(StoreUnavailableError):
+            await reply.wait(60)
+        tasks.cancel_scope.cancel()
+    assert (context.vitals.recorded, context.vitals.stale_reports) == (1, 0)
 
 
 async def test_c33_groups_that_are_gone_are_made_anew_without_haste(

@@ -1,6 +1,7 @@
 """GET /v1/events: what happens to tasks, as it happens."""
 
 import asyncio
+import hashlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from waiting import wait_for
 from duly.actors.feed import Feed
 from duly.nodes.api.access import Caller
 from duly.nodes.api.event_hub import QUEUE_MAX, Client, Line
+from duly.nodes.settings import Token
 
 FAR = "2040-01-01T00:00:00Z"
 
@@ -160,6 +162,26 @@ async def test_only_so_many_may_look_on(node: RunningNode, monkeypatch: pytest.M
     async with events(node.http) as stream:
         await node.client.submit("a", run_at=FAR)
         await stream.until("task", change="submitted")
+
+
+async def test_one_token_may_not_take_all_streams(
+    fresh_database: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duly.nodes.api.events.OF_ONE_TOKEN_MAX", 2)
+    tokens = tuple(
+        Token(name, "read", hashlib.sha256(name.encode()).hexdigest()) for name in ("ann", "bo")
+    )
+    as_bo = {"Authorization": "Bearer bo"}
+    async with running_node(fresh_database, redis_url, tokens=tokens, token="ann") as node:
+        async with events(node.http), events(node.http) as stream:
+            answer = await node.call("GET", "/v1/events")
+            assert (answer.status, answer.headers["Retry-After"]) == (429, "10")
+            async with node.http.get("/v1/events", headers=as_bo) as other:
+                assert other.status == 200
+            await stream.until("stats")
+        await wait_for(lambda: not node.context.feed.listeners, 60, "those that left are gone")
+        async with events(node.http):
+            pass
 
 
 async def test_a_stream_ends_with_its_token(
