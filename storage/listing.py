@@ -20,7 +20,7 @@ _LEAST = UUID(int=0)
 _FINISHED = ("completed", "failed", "cancelled")
 
 
-_SEARCH_S = 0.02
+_SEARCH_S = 0.01
 """After so long no further rows are looked at for a page."""
 
 

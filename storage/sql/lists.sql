@@ -221,16 +221,16 @@ c.id, c.status, c.type, c.queue, c.tags, c.schedule;
 count(*) >= 10000;
 
 -- part: too_many_tagged
-count(*) >= 2000;
+count(*) >= 1000;
 
 -- part: running
 select {enough}, c.next_run_at, c.paused from tasks c where c.status = 'running' limit 10000;
 
 -- part: tagged_tasks
-select {enough}, c.next_run_at, c.paused from tasks c where c.tags @> $7 and c.tags <> '{}' limit 2000;
+select {enough}, c.next_run_at, c.paused from tasks c where c.tags @> $7 and c.tags <> '{}' limit 1000;
 
 -- part: tagged_finished
-select {enough} from finished_tasks c where c.tags @> $7 and c.tags <> '{}' limit 2000;
+select {enough} from finished_tasks c where c.tags @> $7 and c.tags <> '{}' limit 1000;
 
 -- part: first_slot
 0;
