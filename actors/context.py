@@ -43,6 +43,8 @@ class Options:
     """A queue's undelivered backlog may be this large whatever its workers."""
     idempotency_ttl_s: float = 86_400.0
     retention_s: float = 7 * 86_400.0
+    archive_before_drop: bool = False
+    """Days of tasks and runs are kept beyond it until they have been exported."""
     pulse_s: float = 0.25
     """How often the delay of the event loop is measured."""
 
@@ -92,6 +94,9 @@ class Vitals:
     republished: int = 0
     open_alerts: dict[str, int] = field(default_factory=dict)
     """How many are open in the store, by kind; as of the watcher's last round."""
+
+    unexported_days: dict[str, int] = field(default_factory=dict)
+    """Days by table that are past the retention and wait for an export; as of the last round of upkeep."""
 
     @property
     def owned_slots(self) -> int:

@@ -1,7 +1,7 @@
 """Keeps the store and Redis from growing: partitions ahead, retention behind, leftovers out."""
 
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NoReturn
 from uuid import UUID
 
@@ -10,6 +10,7 @@ from redis.exceptions import ResponseError
 from duly.actors.context import Context
 from duly.actors.outcomes import is_token
 from duly.actors.patience import Patience
+from duly.actors.retention import Retention
 from duly.actors.rezoning import rezone
 from duly.actors.runtime import Actor, Mailbox
 from duly.storage import alerts, slots, upkeep
@@ -32,6 +33,7 @@ class Upkeep(Actor[NoReturn]):
         super().__init__(Mailbox("upkeep", 1))
         self._context = context
         self._patience = Patience("upkeep", log)
+        self._retention = Retention(context)
 
     async def started(self) -> None:
         while True:
@@ -47,6 +49,7 @@ class Upkeep(Actor[NoReturn]):
             try:
                 await self._partitions()
                 await self._expire()
+                await self._retention.drop(self._cutoff(), self.pause)
                 await rezone(self._context)
                 for queue in await self._context.streams.known_queues():
                     await self._sweep(queue)
@@ -55,25 +58,30 @@ class Upkeep(Actor[NoReturn]):
             except (*TROUBLE, StoreUnavailableError) as error:
                 wait_s = 10 * self._patience.failed(error)
 
+    def _cutoff(self) -> datetime:
+        """What is older has had its time."""
+        context = self._context
+        return from_us(context.clock.now_us()) - timedelta(seconds=context.options.retention_s)
+
     async def _partitions(self) -> None:
         today = from_us(self._context.clock.now_us()).date()
-        await upkeep.make_partitions(self._context.db, today)
+        # With a retention of less than a day yesterday's is not made again after it was dropped.
+        if not await upkeep.make_partitions(self._context.db, today, oldest=self._cutoff().date()):
+            log.warning(
+                "some day partitions cannot be made now, their rows go to the default one: trying on"
+            )
 
     async def _expire(self) -> None:
         now = from_us(self._context.clock.now_us())
         while await upkeep.expire_keys(self._context.db, now) and not self.stopping.is_set():
             pass
-        retention = timedelta(seconds=self._context.options.retention_s)
-        while await alerts.forget(self._context.db, now - retention):
-            if self.stopping.is_set():
-                return
-        dropped = await upkeep.drop_partitions(self._context.db, now - retention)
-        if dropped:
-            log.info("dropped %d day partitions", dropped)
+        while await alerts.forget(self._context.db, self._cutoff()) and not self.stopping.is_set():
+            pass
 
     async def _sweep(self, queue: str) -> None:
         try:
             await self._sweep_inflight(queue)
+            await self._context.streams.drop_entries(queue)
             await self._context.streams.forget_nodes(queue, _FORGET_IDLE_MS)
         except ResponseError as error:
             if not is_of_one_queue(error):

@@ -144,4 +144,5 @@ def _options(settings: Settings) -> Options:
         window_floor=settings.window_floor,
         idempotency_ttl_s=settings.idempotency_ttl_s,
         retention_s=settings.retention_s,
+        archive_before_drop=settings.archive_before_drop,
     )

@@ -103,6 +103,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long an idempotency key is remembered, seconds, 1 to 30 days, default 24 h."""
     retention_s: Annotated[float, Meta(ge=60, le=315_360_000)] = 604_800.0
     """How long runs and finished tasks are kept, seconds, 60 to ten years, default 7 days."""
+    archive_before_drop: bool = False
+    """Whether days of tasks and runs are dropped only once `duly archive export` has written them."""
     db_pool_size: Annotated[int, Meta(ge=1, le=200)] = 8
     """Most PostgreSQL connections of the API, 1 to 200."""
     db_core_pool_size: Annotated[int, Meta(ge=1, le=200)] = 8
@@ -213,6 +215,8 @@ def _read(name: str, value: object, source: str, *, as_text: bool = False) -> ob
 
 
 def _allowed(kind: Any) -> str:
+    if kind is bool:
+        return "true or false"
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(get_args(kind))
     base, meta = get_args(kind)

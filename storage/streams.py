@@ -340,6 +340,17 @@ class Streams:
         found = {text(key): text(value) for key, value in dict(answer[1]).items()}
         return int(answer[0]), list(found.items())
 
+    async def drop_entries(self, queue: str) -> None:
+        """Forget the places of entries whose task is not in flight any more."""
+        cursor: int | bytes = 0
+        while True:
+            cursor, found = await self._command("HSCAN", keys.entries(queue), cursor, "COUNT", 200)
+            if ids := list(dict(found)):
+                names = [keys.inflight(queue), keys.entries(queue)]
+                await self._scripts.run("drop_entries", names, ids)
+            if int(cursor) == 0:
+                return
+
     # Health
 
     async def data_mark(self) -> tuple[bytes, bytes | None]:

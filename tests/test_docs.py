@@ -89,6 +89,7 @@ def test_a_setting_is_as_the_table_says(field: Any) -> None:
     assert (unit == "bytes") == field.name.endswith("_bytes")
     if isinstance(field.default, str | int | float):
         shown = f"{field.default:g}" if isinstance(field.default, float) else field.default
+        shown = "false" if shown is False else shown
         assert default in (f"`{shown}`", f"`{int(field.default)}`" if unit == "s" else "")
     kind = get_type_hints(Settings, include_extras=True)[field.name]
     if get_origin(kind) is not None and get_origin(kind) is not tuple and "from" not in allowed:

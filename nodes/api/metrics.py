@@ -18,6 +18,7 @@ from duly.actors.context import Context
 from duly.nodes.api import exposition
 from duly.nodes.api.health import HealthHandlers, Readiness
 from duly.nodes.api.task_counts import Counted, TaskCounts
+from duly.storage.upkeep import ARCHIVED
 
 
 class MetricsHandlers:
@@ -89,6 +90,14 @@ class _Node(Collector):
         for kind in ("silent", "auto_paused"):
             alerts.add_metric([kind], vitals.open_alerts.get(kind, 0))
         yield alerts
+        waiting = GaugeMetricFamily(
+            "duly_unexported_days",
+            "Days past the retention that wait for an export",
+            labels=["table"],
+        )
+        for table in ARCHIVED:
+            waiting.add_metric([table], vitals.unexported_days.get(table, 0))
+        yield waiting
 
     def _counters(self) -> Iterator[Metric]:
         vitals = self._context.vitals

@@ -11,6 +11,7 @@ values    checked values of options
 fire_times next: when a schedule fires
 tokens    token new
 tasks     submit, get, list, cancel, retry, runs
+archive   days of finished tasks and runs in files
 cluster   explain, nodes, workers
 importing     import crontab
 crontab_tasks what the jobs of a crontab are as tasks

@@ -5,6 +5,7 @@ import sys
 from importlib.metadata import version
 
 from duly.nodes.cli import (
+    archive,
     bulk,
     cluster,
     demo,
@@ -55,6 +56,7 @@ def build() -> argparse.ArgumentParser:
         cluster,
         queues,
         bulk,
+        archive,
         fire_times,
         importing,
         tokens,

@@ -63,7 +63,7 @@ def _helps() -> Iterator[tuple[str, str]]:
     known = docs()
     for field in msgspec.structs.fields(Settings):
         text = known.get(field.name, "").replace("`", "").rstrip(".")
-        default = field.default
+        default = str(field.default).lower() if field.default is False else field.default
         if text and isinstance(default, str | int | float) and "default" not in text:
             text += (
                 f" (default: {default:g})"

@@ -161,7 +161,7 @@ async def test_it_is_dropped_by_days_with_the_runs(node: RunningNode) -> None:
     task = await node.client.submit("a", run_at=FAR)
     await node.client.cancel(task.id)
     now = from_us(node.context.clock.now_us())
-    await upkeep.drop_partitions(node.context.db, now - timedelta(days=1))
+    await upkeep.drop_old_days(node.context.db, now - timedelta(days=1))
     assert await node.count("audit") == 1
-    await upkeep.drop_partitions(node.context.db, now + timedelta(days=2))
+    await upkeep.drop_old_days(node.context.db, now + timedelta(days=2))
     assert await node.count("audit") == 0

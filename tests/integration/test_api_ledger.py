@@ -296,5 +296,5 @@ async def test_days_of_refused_reports_are_made_and_dropped(node: RunningNode) -
     today = datetime.now(UTC)
     name = f"rejected_reports_{today:%Y%m%d}"
     assert (await query(db, "select to_regclass($1)::text as name", name))[0]["name"] == name
-    await upkeep.drop_partitions(db, today + timedelta(days=3))
+    await upkeep.drop_old_days(db, today + timedelta(days=3))
     assert (await query(db, "select to_regclass($1)::text as name", name))[0]["name"] is None

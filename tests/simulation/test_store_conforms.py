@@ -18,7 +18,7 @@ from duly.storage.database import Database
 
 _IN_ORDER = {"running_since", "due"}
 _UNCOMPARED = {
-    "server_time", "try_write", "make_partitions", "drop_partitions", "end_sessions",
+    "server_time", "try_write", "missing_days", "old_days", "end_sessions",
     "forget_alerts",
 }  # fmt: skip
 _TABLES = {

@@ -15,7 +15,7 @@ from duly.nodes.settings import Settings
 COMMANDS = [
     "up", "demo", "node", "worker", "migrate", "effects-sql",
     "submit", "list", "alerts", "get", "cancel", "retry", "pause", "resume", "run-now", "runs", "ledger", "explain", "nodes",
-    "workers", "queues", "queue", "bulk", "next",
+    "workers", "queues", "queue", "bulk", "archive", "next",
     "import", "token",
 ]  # fmt: skip
 
@@ -33,7 +33,17 @@ def test_the_commands_are_these() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [*COMMANDS, "import crontab", "bulk cancel", "bulk reschedule", "bulk list", "bulk stop"],
+    [
+        *COMMANDS,
+        "import crontab",
+        "bulk cancel",
+        "bulk reschedule",
+        "bulk list",
+        "bulk stop",
+        "archive export",
+        "archive list",
+        "archive verify",
+    ],
 )
 def test_every_option_says_what_it_is(command: str) -> None:
     found: argparse.ArgumentParser | None = None

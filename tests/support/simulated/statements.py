@@ -496,13 +496,13 @@ def try_write(store: Store) -> list[Row]:
 
 
 @statement
-def make_partitions(store: Store, *_: Any) -> list[Row]:
-    return [{"duly_make_partitions": None}]
+def missing_days(store: Store, *_: Any) -> list[Row]:
+    return []
 
 
 @statement
-def drop_partitions(store: Store, *_: Any) -> list[Row]:
-    return [{"dropped": 0}]  # a world does not live as long as a retention
+def old_days(store: Store, *_: Any) -> list[Row]:
+    return []  # a world does not live as long as a retention
 
 
 @statement
