@@ -1,6 +1,7 @@
 """Every message between actors, in the order in which a task meets them."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -34,11 +35,18 @@ class Refused(NamedTuple):
 class Schedule(NamedTuple):
     """prefetcher, listener, submitter, recorder, api -> ticker: fire these when due.
 
-    `reply`, if asked for, tells how many entries the wheel holds now.
+    `reply`, if asked for, tells how many entries the wheel holds now. Without it, a full wheel leaves to the
+    prefetcher what is not due soon.
     """
 
     rows: Sequence[DueRow]
     reply: Reply[int] | None = None
+
+
+class TurnedAway(NamedTuple):
+    """ticker -> prefetcher: the wheel was full; of these slots read again from there on."""
+
+    since: Mapping[int, datetime]
 
 
 class Due(NamedTuple):
@@ -115,6 +123,6 @@ class Outcomes(NamedTuple):
 
 TickerMessage = Schedule | Ownership
 DispatcherMessage = Due | Capacity | Refilled | Freed | Controlled | Ownership
-PrefetcherMessage = Ownership | Saturated | SaturatedKeys
+PrefetcherMessage = Ownership | Saturated | SaturatedKeys | TurnedAway
 RecorderMessage = Outcomes | Ownership
 ReaperMessage = Ownership

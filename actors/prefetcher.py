@@ -28,6 +28,7 @@ from duly.actors.messages import (
     Saturated,
     SaturatedKeys,
     Schedule,
+    TurnedAway,
 )
 from duly.actors.patience import Patience
 from duly.actors.ready import FULL
@@ -104,6 +105,9 @@ class Prefetcher(Actor[PrefetcherMessage]):
             self._saturated_keys = message.keys
             self._hungry_keys |= message.hungry
             return
+        if isinstance(message, TurnedAway):
+            self._go_back(message)
+            return
         # A slot that was lost and taken again has a new epoch: others may have changed its tasks.
         known = self._epochs
         gained = {slot for slot, epoch in message.epochs.items() if known.get(slot) != epoch}
@@ -116,6 +120,15 @@ class Prefetcher(Actor[PrefetcherMessage]):
         if gained:
             self._unfinished |= gained
             self._next_pass = self._next_sweep = 0.0
+
+    def _go_back(self, message: TurnedAway) -> None:
+        """The pass reads from there again, as soon as the wheel has room."""
+        for slot, since in message.since.items():
+            cursor = Cursor(since, UUID(int=0))
+            if slot in self._cursors and cursor < self._cursors[slot]:
+                self._cursors[slot] = cursor
+                self._unfinished.add(slot)
+                self._next_pass = min(self._next_pass, self._context.clock.monotonic() + _FULL_S)
 
     async def _read(self) -> None:
         clock = self._context.clock
@@ -205,14 +218,15 @@ class Prefetcher(Actor[PrefetcherMessage]):
     async def _advance(self) -> None:
         """One page of the pass. Comes again at once until the horizon is reached."""
         options, clock = self._context.options, self._context.clock
-        if self._context.vitals.wheel_entries >= options.wheel_cap:
+        room = options.wheel_cap - self._context.vitals.wheel_entries
+        if room <= 0:
             self._next_pass = clock.monotonic() + _FULL_S
             return
         if not self._unfinished:
             self._unfinished = set(self._cursors)  # the horizon has moved on
         before = from_us(clock.now_us() + round(options.horizon_s * 1e6))
         asked = {slot: self._cursors[slot] for slot in self._unfinished}
-        rows, more = await self._page(asked, before)
+        rows, more = await self._page(asked, before, room)
         for row in rows:
             self._cursors[row.slot] = Cursor(row.next_run_at, row.id)
         self._cursors |= more  # which may be further, past what was left out
@@ -221,9 +235,11 @@ class Prefetcher(Actor[PrefetcherMessage]):
         # With more to come it goes on at once, after what the mailbox and the sweep have.
         self._next_pass = 0.0 if more else clock.monotonic() + options.horizon_s / 4
 
-    async def _page(self, cursors: _Cursors, before: datetime) -> tuple[list[DueRow], _Cursors]:
-        """A page, and the cursors of the slots that have more."""
-        per_slot = max(4, _PAGE // len(cursors))
+    async def _page(
+        self, cursors: _Cursors, before: datetime, room: int = _PAGE
+    ) -> tuple[list[DueRow], _Cursors]:
+        """A page that fits into this room, and the cursors of the slots that have more."""
+        per_slot = max(1, min(max(_PAGE, 4 * len(cursors)), room) // len(cursors))
         now = from_us(self._context.clock.now_us())
         without = sorted(self._saturated), sorted(self._saturated_keys)
         page = await slots.due(self._context.db, cursors, before, per_slot, *without, now)

@@ -1,10 +1,16 @@
-"""Owns the timing wheel, and passes on what is due when it is due."""
+"""Owns the timing wheel, and passes on what is due when it is due.
+
+The prefetcher minds the wheel's cap by itself. What others tell of when the wheel is full waits in the
+store: the prefetcher reads it again when there is room. Only what is due within two seconds is taken in all
+the same.
+"""
 
 import logging
 import math
+from datetime import datetime
 
 from duly.actors.context import Context
-from duly.actors.messages import Due, Ownership, TickerMessage
+from duly.actors.messages import Due, Ownership, TickerMessage, TurnedAway
 from duly.actors.runtime import Actor, MailboxClosedError
 from duly.storage.slots import DueRow, ticked
 from duly.wheel.durations import to_us
@@ -15,6 +21,7 @@ log = logging.getLogger("duly.ticker")
 _BITE = 500  # so that a stall's catch-up leaves room for other work in between
 _IDLE_S = 60.0
 _MESSAGES = 100
+_SOON_US = 2_000_000  # more than the prefetcher's sweep looks ahead
 
 
 class Ticker(Actor[TickerMessage]):
@@ -27,6 +34,7 @@ class Ticker(Actor[TickerMessage]):
         self._context = context
         self._wheel: Wheel[bytes, DueRow] = Wheel(context.clock.now_us())
         self._owned: frozenset[int] = frozenset()
+        self._turned_away: dict[int, datetime] = {}
 
     async def run(self) -> None:
         try:
@@ -36,6 +44,7 @@ class Ticker(Actor[TickerMessage]):
                 for message in await self.mailbox.receive_batch(_MESSAGES, wait_s):
                     self._take(message)
                 self.mailbox.handled()
+                self._tell_turned_away()
                 self._context.vitals.wheel_entries = len(self._wheel)
         except MailboxClosedError:
             # Ours, or the dispatcher's, which stops first: what is due stays in the store.
@@ -52,10 +61,25 @@ class Ticker(Actor[TickerMessage]):
             key = row.id.bytes
             known = self._wheel.get(key)
             # A page read before a change may arrive after the wake that told of it.
-            if known is None or known[1].version < row.version:
-                self._wheel.insert(key, to_us(row.next_run_at), row)
+            if known is not None and known[1].version >= row.version:
+                continue
+            due_us = to_us(row.next_run_at)
+            if known is None and message.reply is None and self._is_full_for(due_us):
+                since = self._turned_away.get(row.slot, row.next_run_at)
+                self._turned_away[row.slot] = min(since, row.next_run_at)
+            else:
+                self._wheel.insert(key, due_us, row)
         if message.reply is not None:
             message.reply.set(len(self._wheel))
+
+    def _is_full_for(self, due_us: int) -> bool:
+        is_full = len(self._wheel) >= self._context.options.wheel_cap
+        return is_full and due_us > self._now_us() + _SOON_US
+
+    def _tell_turned_away(self) -> None:
+        if self._turned_away:
+            told = self._context.boxes.prefetcher.offer(TurnedAway(self._turned_away))
+            self._turned_away = {} if told else self._turned_away
 
     async def _fire(self) -> bool:
         now_us = self._now_us()
