@@ -25,6 +25,8 @@ from duly.actors.ticker import Ticker
 from duly.actors.upkeep import Upkeep
 from duly.actors.watcher import Watcher
 from duly.nodes.bulk.runner import BulkRunner
+from duly.nodes.regions.directory import Regions
+from duly.nodes.regions.forwarder import Forwarder
 from duly.nodes.server import Announce, ApiServer
 from duly.nodes.settings import Settings
 from duly.nodes.webhook import Webhook
@@ -47,6 +49,7 @@ def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor
     So the leases, which tell all others what to act on, begin anew whichever of them crashed.
     """
     boxes = context.boxes
+    regions = Regions(settings.region, settings.regions)
     children = [
         Child("clock", lambda: ClockActor(context)),
         # Stops after those whose work it counts.
@@ -64,8 +67,9 @@ def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor
         Child("reaper", lambda: Reaper(context), boxes.reaper),
         Child("submitter", lambda: Submitter(context), boxes.submitter),
         Child("broadcaster", lambda: Broadcaster(context)),
+        Child("forwarder", lambda: Forwarder(context, regions)),
         Child("bulk", lambda: BulkRunner(context)),
-        Child("api", lambda: ApiServer(context, settings, announce)),
+        Child("api", lambda: ApiServer(context, settings, announce, regions)),
         # The first to stop: a request that takes its time does not hold up the hand-over.
         Child("leases", lambda: LeaseActor(context), boxes.leases),
     ]

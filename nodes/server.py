@@ -11,6 +11,7 @@ from duly.actors.patience import Patience
 from duly.actors.runtime import Actor, Mailbox
 from duly.nodes.api.app import build_app
 from duly.nodes.connections import SWEEP_S, Door
+from duly.nodes.regions.directory import Regions
 from duly.nodes.settings import Settings
 from duly.nodes.tls import Certificate, TlsError
 
@@ -44,7 +45,9 @@ class ApiServer(Actor[NoReturn]):
 
     name = "api"
 
-    def __init__(self, context: Context, settings: Settings, announce: "Announce") -> None:
+    def __init__(
+        self, context: Context, settings: Settings, announce: "Announce", regions: Regions
+    ) -> None:
         super().__init__(Mailbox("api", 1))
         self._settings = settings
         self._announce = announce
@@ -52,7 +55,7 @@ class ApiServer(Actor[NoReturn]):
         self._listener: asyncio.Server | None = None
         self._patience = Patience("reading the certificate anew", log)
         self._runner = web.AppRunner(
-            build_app(context, settings, self._door),
+            build_app(context, settings, self._door, regions),
             access_log=None,
             auto_decompress=False,  # a compressed body is refused, not unfolded first
             keepalive_timeout=_KEEPALIVE_S,

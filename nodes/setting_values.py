@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Literal, TypeGuard, get_args
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 
@@ -18,6 +18,9 @@ from duly.wheel.durations import parse_time
 
 Role = Literal["read", "payload-view", "submit", "admin"]
 """What a token may do; each role may also do all that those before it may."""
+
+REGION: Final = "[A-Za-z0-9_.-]{1,50}"
+"""Matches the name of a region."""
 
 # What the hash of an unset shell variable is; as a token it would let everybody in.
 _HASH_OF_NOTHING: Final = hashlib.sha256(b"").hexdigest()
@@ -32,6 +35,15 @@ class Token(msgspec.Struct, frozen=True):
     """SHA-256 of the token, 64 lower-case hexadecimal digits."""
     expires_at: datetime | None = None
     """From this instant on the token is refused; None: never."""
+
+
+class Region(msgspec.Struct, frozen=True):
+    """Another cluster, and how it is asked."""
+
+    name: str
+    url: str
+    """Of its API, without a slash at the end and without the token."""
+    token: str | None = None
 
 
 def read_database_url(value: object) -> str:
@@ -115,6 +127,42 @@ def read_webhook_url(value: object) -> str:
     return url
 
 
+def read_region(value: object) -> str:
+    """The name of a region, safe in a header and a URL."""
+    if not isinstance(value, str) or not re.fullmatch(REGION, value):
+        raise ValueError("1 to 50 of the characters A-Z a-z 0-9 _ . -")
+    return value
+
+
+def read_regions(value: object) -> tuple[Region, ...]:
+    """Regions as `name=URL`; the token is the URL's password, percent-encoded where it has to be."""
+    allowed = (
+        "name=URL, separated by commas; the URL with the token as its password, such as "
+        "eu=https://:TOKEN@duly.eu.example.org"
+    )
+    regions: list[Region] = []
+    for item in _items(value, allowed):
+        name, _, url = item.partition("=")
+        if not re.fullmatch(REGION, name) or not _can_be_split(url):
+            raise ValueError(allowed)
+        parts = urlsplit(url)
+        place = parts.netloc.rpartition("@")[2]
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or not _is_host_and_port(place)
+            or parts.query
+            or parts.fragment
+            or (parts.username is not None and not parts.password)
+        ):
+            raise ValueError(allowed)
+        if any(name == region.name for region in regions):
+            raise ValueError(f"different regions, but {name} is there twice")
+        token = None if parts.password is None else unquote(parts.password)
+        regions.append(Region(name, f"{parts.scheme}://{place}{parts.path.rstrip('/')}", token))
+    return tuple(regions)
+
+
 def read_host(value: object) -> str:
     """An address or a name to bind to."""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_.:%-]{1,255}", value):
@@ -149,6 +197,8 @@ READERS: Final[dict[str, Callable[[object], object]]] = {
     "tls_key": read_path,
     "node_name": read_node_name,
     "alert_webhook_url": read_webhook_url,
+    "region": read_region,
+    "regions": read_regions,
 }
 
 
@@ -172,6 +222,12 @@ def redact_webhook(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}/***"
 
 
+def redact_region(region: Region) -> str:
+    """The region without its token."""
+    scheme, _, place = region.url.partition("://")
+    return f"{region.name}={scheme}://{':***@' if region.token else ''}{place}"
+
+
 def redact_token(token: Token) -> str:
     """The token without its hash."""
     until = f":{token.expires_at.isoformat()}" if token.expires_at else ""
@@ -182,7 +238,7 @@ def shown(name: str, value: object) -> object:
     """What an error may show of a setting's wrong value."""
     if name in _SHOWN_URLS and isinstance(value, str):
         return redact_url(value)
-    return "***" if name.endswith(("_url", "_urls")) or name == "tokens" else value
+    return "***" if name.endswith(("_url", "_urls")) or name in ("tokens", "regions") else value
 
 
 def _is_host_and_port(text: str) -> bool:

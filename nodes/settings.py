@@ -18,16 +18,18 @@ from msgspec import Meta
 
 from duly.nodes.setting_values import (
     READERS,
+    Region,
     Role,
     Token,
     is_loopback,
+    redact_region,
     redact_token,
     redact_url,
     redact_webhook,
     shown,
 )
 
-__all__ = ["Role", "Settings", "SettingsError", "Token", "load"]
+__all__ = ["Region", "Role", "Settings", "SettingsError", "Token", "load"]
 
 _PREFIX: Final = "DULY_"
 # Variables that other parts of Duly read, some of them close to a setting's name.
@@ -79,6 +81,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Longest that a request may take to arrive whole, seconds, 1 to 600."""
     alert_webhook_url: str | None = None
     """URL (http or https) that is told of alerts: watched schedules that are silent, or gave up."""
+    region: str | None = None
+    """Name of this cluster's own region: 1 to 50 of `A-Z a-z 0-9 _ . -`; none (default): it has none."""
+    regions: tuple[Region, ...] = ()
+    """The other regions: `name=URL` of each one's API, the token as the URL's password, comma-separated."""
     node_name: str = msgspec.field(default_factory=socket.gethostname)
     """What people call this node: 1 to 100 of `A-Z a-z 0-9 _ . : -`; default the host's name."""
     lease_ttl_s: Annotated[float, Meta(ge=1, le=60)] = 4.0
@@ -128,6 +134,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "lease_redis_urls": [redact_url(url) for url in self.lease_redis_urls],
             "alert_webhook_url": self.alert_webhook_url and redact_webhook(self.alert_webhook_url),
             "tokens": [redact_token(token) for token in self.tokens],
+            "regions": [redact_region(region) for region in self.regions],
         }
 
     def __repr__(self) -> str:
@@ -226,7 +233,7 @@ def _allowed(kind: Any) -> str:
 def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:
     def refuse(name: str, allowed: str) -> SettingsError:
         return SettingsError(
-            name, sources.get(name, "the default"), getattr(settings, name), allowed
+            name, sources.get(name, "the default"), shown(name, getattr(settings, name)), allowed
         )
 
     # Three renewals may fail before a lease runs out.
@@ -237,6 +244,8 @@ def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:
     for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if getattr(settings, name) and not getattr(settings, other):
             raise refuse(name, f"must come with {other}")
+    if settings.regions and settings.region is None:
+        raise refuse("regions", "must come with region, the name of this cluster's own")
     if not settings.tokens and not is_loopback(settings.host):
         raise refuse("host", "must be 127.0.0.1, ::1 or localhost as long as tokens is not set")
 

@@ -48,6 +48,7 @@ class NewTask(NamedTuple):
     concurrency_limit: int | None = None
     fairness_key: str | None = None
     traceparent: str | None = None
+    region: str | None = None
 
 
 class Submitted(NamedTuple):
@@ -78,7 +79,7 @@ _PLAIN = [
     (NewTask._fields.index(name), value)
     for name, value in {
         "key": None, "own_id": False, "schedule": None, "concurrency_key": None, "fairness_key": None,
-        "misfire_grace": None, "on_lost": "retry", "overrun": "skip",
+        "region": None, "misfire_grace": None, "on_lost": "retry", "overrun": "skip",
     }.items()
 ]  # fmt: skip
 
@@ -128,15 +129,21 @@ async def submit_all(
     now: datetime,
     keys_until: datetime,
     wake_until: datetime | None = None,
+    also: Callable[[Any], Awaitable[object]] | None = None,
 ) -> list[Submitted]:
     """Insert all of these tasks or, raising `Rejected`, none.
 
     A known key with the same fingerprint is no reason to refuse. Times are those of `submit`.
+    `also(connection)` is carried out in the same transaction, and may be a second time.
     """
 
     async def attempt(some: Sequence[NewTask]) -> list[Submitted]:
         columns = _Columns(some)
-        if columns.are_plain and (answers := await _insert_plain(db, some, columns, wake_until)):
+        if (
+            also is None
+            and columns.are_plain
+            and (answers := await _insert_plain(db, some, columns, wake_until))
+        ):
             return answers
         bodies = {task.id: task.fingerprint for task in tasks}
 
@@ -147,6 +154,8 @@ async def submit_all(
                     same = answer.known and answer.fingerprint == bodies[answer.id]
                     if answer.slot is None and not same:
                         raise Rejected(answers)
+                if also is not None:
+                    await also(connection)
                 return answers
 
         return await db.run(work, "submit")

@@ -44,6 +44,7 @@ class TaskRow(NamedTuple):
     concurrency_key: str | None
     concurrency_limit: int | None
     fairness_key: str | None
+    region: str | None
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import ipaddress
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -24,6 +25,7 @@ from duly.nodes.api import cookies, own_machine
 from duly.nodes.api.cookies import Cookies
 from duly.nodes.api.problems import Problem, too_many
 from duly.nodes.api.throttle import KEYS_MAX, Buckets
+from duly.nodes.regions.messages import FORWARDED_BY, FORWARDED_FOR, FORWARDED_ROLE
 from duly.nodes.settings import Role, Token
 from duly.storage import secrets
 from duly.storage.audit import Note
@@ -57,6 +59,9 @@ ROUTES: Final[Mapping[tuple[str, str], Role | None]] = {
     ("GET", "/v1/stats/series"): "read",
     ("POST", "/v1/tasks"): "submit",
     ("POST", "/v1/tasks/batch"): "submit",
+    ("POST", "/v1/forwarded"): "submit",
+    ("GET", "/v1/regions"): "read",
+    ("GET", "/v1/regions/{region}/outbox"): "read",
     ("PATCH", "/v1/tasks/{id}"): "submit",
     ("POST", "/v1/tasks/{id}/cancel"): "submit",
     ("POST", "/v1/tasks/{id}/retry"): "submit",
@@ -89,7 +94,17 @@ FAILURES_PER_S: Final = 0.5
 CSRF_HEADER: Final = "X-CSRF-Token"
 """What a change with a cookie has to show besides."""
 
+_NAME_MAX: Final = 100
+_NOT_NAMES: Final = re.compile("[^A-Za-z0-9_.@-]")  # of regions and of tokens
+
 _RANKS: Final[Mapping[Role, int]] = {role: rank for rank, role in enumerate(get_args(Role))}
+
+
+class Behalf(NamedTuple):
+    """Whose request another region forwards."""
+
+    region: str
+    who: str | None
 
 
 class Caller(NamedTuple):
@@ -100,6 +115,8 @@ class Caller(NamedTuple):
     """None: a stranger, who sees what is open to everybody."""
     expires_at: datetime | None = None
     """When the token expires, on PostgreSQL's clock; None: never."""
+    behalf: Behalf | None = None
+    """Of a request that another region forwards; the role is then the lower one of both."""
 
     def may(self, needed: Role) -> bool:
         """Whether this is the role `needed` or one above it."""
@@ -131,6 +148,8 @@ def note(action: str, details: Mapping[str, object] | None = None) -> Note:
     """What the audit log is to hold of a change that this request makes."""
     who = caller()
     assert who.role is not None
+    if who.behalf is not None:
+        details = {**(details or {}), "forwarded_by": who.behalf.region, "for": who.behalf.who}
     text = None if details is None else msgspec.json.encode(details).decode()
     return Note(who.name, who.role, action, text)
 
@@ -160,16 +179,17 @@ class Access:
         """Raises `Problem` 401, 403 or 429 before the handler has seen anything."""
         if not self._tokens:
             own_machine.check(request)
-            _caller.set(_ANYBODY)
+            _caller.set(_on_behalf(request, _ANYBODY))
             return await handler(request)
         needed, shown = _needed(request), request.headers.get("Authorization")
         if shown is None and cookies.NAME in request.cookies:
             _caller.set(await self._by_cookie(request, needed))
         else:
             remote = request.remote or ""
-            _caller.set(
+            who = (
                 self.visitor(shown, remote) if needed is None else self.admit(shown, remote, needed)
             )
+            _caller.set(_on_behalf(request, who))
         return await handler(request)
 
     def admit(self, shown: str | None, remote: str, needed: Role) -> Caller:
@@ -266,6 +286,20 @@ class Access:
         if wait_s := rates.wait_s(token.sha256, now_s):
             raise too_many("requests with this token", wait_s)
         rates.take(token.sha256, now_s)
+
+
+def _on_behalf(request: web.Request, who: Caller) -> Caller:
+    """Who a forwarded request is from. Nobody can do more by saying so: the lower role counts."""
+    region = request.headers.get(FORWARDED_BY)
+    if region is None:
+        return who
+    roles = [role for role in get_args(Role) if role == request.headers.get(FORWARDED_ROLE)]
+    lower: Role | None = roles[0] if roles and who.may(roles[0]) else who.role
+    name = request.headers.get(FORWARDED_FOR, "")
+    behalf = Behalf(
+        _NOT_NAMES.sub("_", region)[:_NAME_MAX], _NOT_NAMES.sub("_", name)[:_NAME_MAX] or None
+    )
+    return who._replace(role=lower, behalf=behalf)
 
 
 def _secret(shown: str | None) -> str:

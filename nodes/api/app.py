@@ -16,14 +16,18 @@ from duly.nodes.api.bulk import BulkHandlers
 from duly.nodes.api.cluster import ClusterHandlers
 from duly.nodes.api.events import EventHandlers
 from duly.nodes.api.explain import ExplainHandlers
+from duly.nodes.api.forwarded import ForwardedHandlers
+from duly.nodes.api.forwarding import Forwarding
 from duly.nodes.api.health import HealthHandlers
 from duly.nodes.api.ledger import LedgerHandlers
 from duly.nodes.api.load import LoadHandlers
 from duly.nodes.api.metrics import MetricsHandlers
 from duly.nodes.api.nodes import NodeHandlers
 from duly.nodes.api.openapi import OpenApiHandlers
+from duly.nodes.api.outbox import OutboxHandlers
 from duly.nodes.api.problems import Problem, unavailable
 from duly.nodes.api.queues import QueueHandlers
+from duly.nodes.api.region_proxy import RegionProxy
 from duly.nodes.api.schedules import ScheduleHandlers
 from duly.nodes.api.sessions import SessionHandlers
 from duly.nodes.api.stats import StatsHandlers
@@ -32,6 +36,7 @@ from duly.nodes.api.task_counts import TaskCounts
 from duly.nodes.api.tasks import TaskHandlers
 from duly.nodes.api.workers import WorkerHandlers
 from duly.nodes.connections import Door
+from duly.nodes.regions.directory import Regions
 from duly.nodes.settings import Settings
 from duly.storage.errors import StoreUnavailableError
 
@@ -48,19 +53,27 @@ _HEADERS = {
 """On every answer, for browsers that were led here; one that has a policy of its own has all its own."""
 
 
-def build_app(context: Context, settings: Settings, door: Door) -> web.Application:
+def build_app(
+    context: Context, settings: Settings, door: Door, regions: Regions
+) -> web.Application:
     """The whole API of a node; `door` is where its connections come in."""
     rate, burst = settings.token_rate, settings.token_burst
     access = Access(settings.tokens, rate, burst, context.clock, context.api_db)
-    app = web.Application(middlewares=[door.middleware, _problems, access.middleware])
-    app.on_response_prepare.append(_set_headers)
     payload_limit = settings.payload_limit_bytes
+    outbox = Forwarding(context, regions, payload_limit)
+    around = [door.middleware, _problems, access.middleware]
+    if regions.known:
+        around.append(RegionProxy(context, regions, outbox, payload_limit).middleware)
+    app = web.Application(middlewares=around)
+    app.on_response_prepare.append(_set_headers)
     health, counts = HealthHandlers(context), TaskCounts(context)
     stats = StatsHandlers(context, counts)
     events = EventHandlers(context, stats.newest)
     app.on_shutdown.append(events.close)
     for part in (
-        SubmitHandlers(context, payload_limit, settings.batch_limit),
+        SubmitHandlers(context, outbox, payload_limit, settings.batch_limit),
+        ForwardedHandlers(context, regions, payload_limit),
+        OutboxHandlers(context, regions, outbox),
         TaskHandlers(context, payload_limit),
         ScheduleHandlers(context),
         WorkerHandlers(context),
@@ -76,7 +89,7 @@ def build_app(context: Context, settings: Settings, door: Door) -> web.Applicati
         ExplainHandlers(context),
         QueueHandlers(context, counts),
         health,
-        MetricsHandlers(context, health, counts),
+        MetricsHandlers(context, health, counts, regions),
         stats,
         OpenApiHandlers(),
         AdminHandlers(),

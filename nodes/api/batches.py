@@ -8,9 +8,11 @@ from uuid import UUID
 import msgspec
 
 from duly.nodes.api import bodies
+from duly.nodes.api.forwarding import Forwarding
 from duly.nodes.api.problems import FieldError, Problem, invalid
 from duly.nodes.api.submissions import Checker, new_task
 from duly.nodes.api.wire import TaskSubmission
+from duly.storage.forwarding import NameTakenError, Parcel
 from duly.storage.submitting import NewTask, Submitted
 
 _PAUSE_EVERY = 200  # items: about as many milliseconds as the node's timing can spare, at worst
@@ -24,16 +26,21 @@ class CheckedBatch:
     def __init__(self) -> None:
         self.tasks: dict[UUID, NewTask] = {}
         self.ids: list[UUID] = []
+        self.elsewhere: dict[UUID, Parcel] = {}
+        """What is handed to other regions; not among the tasks."""
         self._keys: dict[str, NewTask] = {}
 
-    def add(self, task: NewTask, checker: Checker) -> None:
+    def add(self, task: NewTask, checker: Checker, parcel: Parcel | None = None) -> None:
         """Take in the next item; one with a key that was seen stands for the same task."""
         first = task if task.key is None else self._keys.setdefault(task.key, task)
         if first.fingerprint != task.fingerprint:
             checker.wrong("idempotency_key", "is used above with another body")
-        elif first is task and task.id in self.tasks:
+        elif first is task and (task.id in self.tasks or task.id in self.elsewhere):
             checker.wrong("id", "is used above")
-        self.tasks.setdefault(first.id, first)
+        if parcel is None:
+            self.tasks.setdefault(first.id, first)
+        elif first is task:
+            self.elsewhere.setdefault(task.id, parcel)
         self.ids.append(first.id)
 
     def rejection(self, answers: Sequence[Submitted]) -> Problem:
@@ -51,12 +58,26 @@ class CheckedBatch:
             elif answer.fingerprint != self.tasks[answer.id].fingerprint:
                 field, text = "idempotency_key", "was used with another body"
             errors += [FieldError(f"tasks[{at}].{field}", text) for at in places[answer.id] if text]
+        return self._conflict(errors)
+
+    def taken(self, taken: NameTakenError) -> Problem:
+        """409 that names the items whose name the outbox refused."""
+        field, text = "id", f"there is a task with the id {taken.parcel.id}"
+        if taken.name == "key":
+            field, text = "idempotency_key", "was used with another body"
+        at = [at for at, task_id in enumerate(self.ids) if task_id == taken.parcel.id]
+        return self._conflict([FieldError(f"tasks[{one}].{field}", text) for one in at])
+
+    @staticmethod
+    def _conflict(errors: list[FieldError]) -> Problem:
         errors.sort(key=lambda error: int(error.field[6 : error.field.index("]")]))
         detail = "nothing was stored: " + "; ".join(f"{e.field}: {e.message}" for e in errors[:3])
         return Problem(409, "Conflict", detail, errors=errors[:_ERRORS_MAX])
 
 
-async def check(items: Sequence[msgspec.Raw], now_us: int, payload_limit: int) -> CheckedBatch:
+async def check(
+    items: Sequence[msgspec.Raw], now_us: int, payload_limit: int, outbox: Forwarding
+) -> CheckedBatch:
     """Check every item. Raises `Problem` 422 or 413 naming each bad index (1,000 at most)."""
     batch = CheckedBatch()
     errors: list[FieldError] = []
@@ -66,7 +87,7 @@ async def check(items: Sequence[msgspec.Raw], now_us: int, payload_limit: int) -
             await asyncio.sleep(0)
         checker = Checker(f"tasks[{at}].")
         try:
-            _check_item(item, checker, now_us, payload_limit, batch)
+            _check_item(item, checker, now_us, payload_limit, batch, outbox)
         except Problem as problem:
             too_large = too_large or problem
             errors += problem.errors
@@ -80,7 +101,12 @@ async def check(items: Sequence[msgspec.Raw], now_us: int, payload_limit: int) -
 
 
 def _check_item(
-    raw: msgspec.Raw, checker: Checker, now_us: int, payload_limit: int, batch: CheckedBatch
+    raw: msgspec.Raw,
+    checker: Checker,
+    now_us: int,
+    payload_limit: int,
+    batch: CheckedBatch,
+    outbox: Forwarding,
 ) -> None:
     try:
         body = _submission.decode(raw)
@@ -89,5 +115,7 @@ def _check_item(
         checker.wrong(found.field, found.message)
         return
     task = new_task(body, raw, checker, now_us, payload_limit)
+    elsewhere = body.region is not None and outbox.check(body.region, checker)
     if not checker.errors:
-        batch.add(task, checker)
+        parcel = outbox.parcel(task, body.region, bytes(raw)) if elsewhere and body.region else None
+        batch.add(task, checker, parcel)

@@ -18,14 +18,19 @@ from duly.actors.context import Context
 from duly.nodes.api import exposition
 from duly.nodes.api.health import HealthHandlers, Readiness
 from duly.nodes.api.task_counts import Counted, TaskCounts
+from duly.nodes.regions.directory import Regions
 from duly.storage.upkeep import ARCHIVED
+from duly.wheel.durations import to_us
 
 
 class MetricsHandlers:
     """Serves metrics; with tokens set it needs the role read."""
 
-    def __init__(self, context: Context, health: HealthHandlers, counts: TaskCounts) -> None:
+    def __init__(
+        self, context: Context, health: HealthHandlers, counts: TaskCounts, regions: Regions
+    ) -> None:
         self._context = context
+        self._regions = regions
         self._health = health
         self._counts = counts
 
@@ -38,8 +43,39 @@ class MetricsHandlers:
         registry = CollectorRegistry(auto_describe=False)
         readiness, counted = await asyncio.gather(self._health.readiness(), self._counts.get())
         registry.register(_Node(self._context, readiness, counted))
+        registry.register(_Outbox(self._regions, self._context.clock.now_us()))
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+
+class _Outbox(Collector):
+    """What waits for other regions, the same on every node; nothing where there are none."""
+
+    def __init__(self, regions: Regions, now_us: int) -> None:
+        self._regions = regions
+        self._now_us = now_us
+
+    def collect(self) -> Iterable[Metric]:
+        if not self._regions.others:
+            return
+        depth = GaugeMetricFamily(
+            "duly_outbox_tasks",
+            "Tasks that wait to be handed to a region, or that it refused",
+            labels=["region", "state"],
+        )
+        age = GaugeMetricFamily(
+            "duly_outbox_age_seconds",
+            "For how long the first task has waited to be handed to a region",
+            labels=["region"],
+        )
+        for region in {*self._regions.others, *(name for name, _ in self._regions.depths)}:
+            for state in ("waiting", "refused"):
+                depth.add_metric([region, state], self._regions.depths.get((region, state), 0))
+            oldest = self._regions.oldest.get(region)
+            waited_us = 0 if oldest is None else self._now_us - to_us(oldest)
+            age.add_metric([region], max(0, waited_us) / 1e6)
+        yield depth
+        yield age
 
 
 class _Node(Collector):

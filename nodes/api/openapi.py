@@ -15,13 +15,16 @@ from duly.nodes.api.explain import Explanation
 from duly.nodes.api.health import Readiness
 from duly.nodes.api.load import DueLoad
 from duly.nodes.api.nodes import NodeList
+from duly.nodes.api.outbox import RegionList
 from duly.nodes.api.parameters import parameter
 from duly.nodes.api.problems import FieldError
 from duly.nodes.api.queries import TASK_FILTER
 from duly.nodes.api.queues import QueueChange, QueuePage, QueueView
+from duly.nodes.api.region_proxy import PROXIED
 from duly.nodes.api.schedules import PARAMETERS, SchedulePreview
 from duly.nodes.api.sessions import SessionView, SignIn
 from duly.nodes.api.stats import Series, Stats
+from duly.nodes.regions.messages import Handover, HandoverAnswer
 
 _TYPES = (
     wire.TaskSubmission, wire.BatchAnswer, wire.TaskPatch, wire.TaskView, wire.TaskPage,
@@ -33,12 +36,14 @@ _TYPES = (
     Stats, Series, DueLoad,
     QueueChange, QueuePage, QueueView,
     BulkRequest, BulkPreview, BulkJob, BulkPage,
+    RegionList, Handover, HandoverAnswer,
 )  # fmt: skip
 
 _DESCRIBED = {
     400: "Not JSON", 401: "No known token", 403: "The token's role does not allow it",
     404: "Not found", 408: "The body did not arrive in time", 409: "Conflict with the state",
-    412: "If-Match failed", 413: "Too large", 415: "Not application/json", 422: "A field is wrong",
+    412: "If-Match failed", 413: "Too large", 421: "Not this region",
+    415: "Not application/json", 422: "A field is wrong",
     429: "Too many requests with this token, or wrong tokens from this address; see Retry-After",
     503: "PostgreSQL or Redis does not answer; Retry-After says when to try again",
 }  # fmt: skip
@@ -92,9 +97,9 @@ def _paths() -> dict[str, Any]:
     key, match = [parameter("Idempotency-Key", "header")], [parameter("If-Match", "header")]
     task, body_errors = _ref("TaskView"), (400, 408, 413, 415, 422)
     started = {"type": "object"}
-    return {
+    paths: dict[str, Any] = {
         "/v1/tasks": {
-            "post": _operation("Submit a task", {201: task, 200: task}, (*body_errors, 409),
+            "post": _operation("Submit a task", {201: task, 200: task, 202: task}, (*body_errors, 409),
                                body=_ref("TaskSubmission"), parameters=key),
             "get": _operation("List tasks, newest first", {200: _ref("TaskPage")}, (422,),
                               parameters=filters + page),
@@ -103,6 +108,16 @@ def _paths() -> dict[str, Any]:
             "post": _operation("Submit many tasks, all or none", {201: _ref("BatchAnswer")},
                                (*body_errors, 409), body=batch),
         },
+        "/v1/forwarded": {
+            "post": _operation("Take in what another region hands on", {200: _ref("HandoverAnswer")},
+                               (*body_errors, 421), body=_ref("Handover"))},
+        "/v1/regions": {
+            "get": _operation("The regions, and what waits here for them",
+                              {200: _ref("RegionList")}, (422,))},
+        "/v1/regions/{region}/outbox": {
+            "get": _operation("What waits here for a region, or was refused by it",
+                              {200: _ref("TaskPage")}, (422,),
+                              parameters=[parameter("region", "path"), parameter("state"), *page])},
         "/v1/tasks/{id}": {
             "get": _operation("One task", {200: task}, (404, 422), parameters=one),
             "patch": _operation("Change a pending task", {200: task},
@@ -199,6 +214,10 @@ def _paths() -> dict[str, Any]:
         "/admin/static/{file}": {"get": _page("A file of the admin page", "file")},
         "/openapi.json": {"get": _operation("This document", {200: started}, ())},
     }  # fmt: skip
+    for method, path in PROXIED:
+        operation = paths[path][method.lower()]
+        operation["parameters"] = [*operation["parameters"], parameter("region")]
+    return paths
 
 
 def _operation(

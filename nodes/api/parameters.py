@@ -35,6 +35,7 @@ _SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     "periodic": _YES_NO,
     "paused": _YES_NO,
     "open": _YES_NO,
+    "state": {"enum": ["waiting", "refused"]},
     "by": {"enum": ["queue", "type"]},
     "limit": _whole(LIMIT_MAX, default=LIMIT),
     "hours": _whole(HOURS_MAX),

@@ -1,6 +1,7 @@
 """Why a task has not run: each reason with its facts, and the sentence for whoever asks."""
 
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -133,6 +134,15 @@ class DueNow(Reason, tag="due_now"):
     ahead_exact: bool
 
 
+class InOutbox(Reason, tag="in_outbox"):
+    """It is for another region, and was not handed to it (yet). `detail`: what that region said last."""
+
+    region: str
+    state: Literal["waiting", "delivered", "refused", "cancelled"]
+    since: datetime
+    detail: str | None
+
+
 class InStream(Reason, tag="in_stream"):
     """A node claimed it and published it; no worker has fetched it. `backlog`: that wait as it does."""
 
@@ -160,5 +170,5 @@ class Claimed(Reason, tag="claimed"):
 
 AnyReason = (
     Finished | Paused | NotDue | BackOff | RedisUnreachable | QueueUnusable | SlotUnowned | QueuePaused
-    | NoWorker | WaitingForKey | WaitingForInFlight | WaitingForRate | WaitingForCapacity | DueNow | InStream | Running | Claimed
+    | NoWorker | WaitingForKey | WaitingForInFlight | WaitingForRate | WaitingForCapacity | DueNow | InOutbox | InStream | Running | Claimed
 )  # fmt: skip

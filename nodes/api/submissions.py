@@ -165,6 +165,7 @@ def new_task(
         concurrency_key=checker.key("concurrency_key", body.concurrency_key),
         concurrency_limit=limit,
         fairness_key=checker.key("fairness_key", body.fairness_key),
+        region=body.region,
     )
     schedule = None if body.schedule is None else checker.schedule(body.schedule, now_us)
     return new if schedule is None else periodic(new, schedule.text(), due)

@@ -1,5 +1,10 @@
 """Handlers that take tasks in: one, or many at once."""
 
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
 import msgspec
 from aiohttp import web
 
@@ -8,10 +13,13 @@ from duly.actors.messages import Submit
 from duly.actors.runtime import Reply
 from duly.actors.submitter import tell, times
 from duly.nodes.api import answers, batches, bodies, views
+from duly.nodes.api.batches import CheckedBatch
+from duly.nodes.api.forwarding import Forwarding
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid, unavailable
 from duly.nodes.api.submissions import Checker, new_task, take_key_header, traced
 from duly.nodes.api.wire import Batch, BatchAnswer, TaskSubmission
-from duly.storage import submitting, tasks, trace_context
+from duly.storage import forwarding, submitting, tasks, trace_context
+from duly.storage.forwarding import NameTakenError
 from duly.storage.submitting import NewTask, Rejected, Submitted
 from duly.storage.tasks import TaskRow
 
@@ -26,8 +34,11 @@ _batch = msgspec.json.Decoder(Batch)
 class SubmitHandlers:
     """POST /v1/tasks and /v1/tasks/batch."""
 
-    def __init__(self, context: Context, payload_limit: int, batch_limit: int) -> None:
+    def __init__(
+        self, context: Context, outbox: Forwarding, payload_limit: int, batch_limit: int
+    ) -> None:
         self._context = context
+        self._outbox = outbox
         self._db = context.api_db
         self._payload_limit = payload_limit
         self._batch_limit = batch_limit
@@ -40,7 +51,10 @@ class SubmitHandlers:
         ]
 
     async def submit(self, request: web.Request) -> web.Response:
-        """Accept one task: 201, or 200 for a known idempotency key with the same body."""
+        """Accept one task: 201, or 200 for a known idempotency key with the same body.
+
+        202: it is kept here, and on its way to another region.
+        """
         limit = max(_READABLE_BYTES, self._payload_limit + bodies.ENVELOPE_BYTES)
         raw = await bodies.read(request, limit)
         body = bodies.decode(_submission, raw)
@@ -48,8 +62,11 @@ class SubmitHandlers:
         take_key_header(request.headers.getall("Idempotency-Key", []), body, checker)
         now_us = self._context.clock.now_us()
         new = new_task(body, raw, checker, now_us, self._payload_limit)
+        elsewhere = body.region is not None and self._outbox.check(body.region, checker)
         checker.raise_if_wrong()
         new = traced(new, _traceparent(request))
+        if elsewhere and body.region is not None:
+            return await self._outbox.submit(new, body.region, raw)
         if new.own_id and new.key is not None:
             # Both names must be free, or nothing may be kept: a transaction of its own.
             answer = await self._insert_alone(new)
@@ -72,18 +89,43 @@ class SubmitHandlers:
             error = FieldError("tasks", f"has more than {self._batch_limit} tasks")
             raise Problem(413, "Too large", error.message, errors=[error])
         now_us = self._context.clock.now_us()
-        batch = await batches.check(items, now_us, self._payload_limit)
+        batch = await batches.check(items, now_us, self._payload_limit, self._outbox)
         traceparent = _traceparent(request)
         new = [traced(task, traceparent) for task in batch.tasks.values()]
+        if batch.elsewhere:
+            return await self._submit_some_elsewhere(batch, new, traceparent)
         try:
             inserted = await self._insert_all(new) if batch.ids else []
         except Rejected as rejected:
             raise batch.rejection(rejected.answers) from None
-        firsts = {
-            answer.id: answer.id if answer.first_id is None else answer.first_id
-            for answer in inserted
-        }
+        firsts = _firsts(inserted)
         return answers.body(BatchAnswer([firsts[task_id] for task_id in batch.ids]), 201)
+
+    async def _submit_some_elsewhere(
+        self, batch: CheckedBatch, new: list[NewTask], traceparent: str | None
+    ) -> web.Response:
+        """All are kept in one transaction: tasks of this region in it, the others in the outbox."""
+        parcels = [one._replace(traceparent=traceparent) for one in batch.elsewhere.values()]
+        kept: dict[UUID, UUID] = {}
+
+        async def keep(connection: Any) -> None:
+            kept.update(await forwarding.keep_within(connection, parcels))
+
+        try:
+            if new:
+                kept |= _firsts(await self._insert_all(new, keep))
+            else:
+                kept |= await forwarding.keep(self._db, parcels)
+        except Rejected as rejected:
+            raise batch.rejection(rejected.answers) from None
+        except NameTakenError as taken:
+            raise batch.taken(taken) from None
+        if any(parcel.id not in kept for parcel in parcels):  # stored before the answer was lost
+            kept |= await forwarding.keep(self._db, parcels)
+        counts = Counter(parcel.region for parcel in parcels)
+        self._outbox.kick(set(counts))
+        ids = [kept[task_id] for task_id in batch.ids]
+        return answers.body(BatchAnswer(ids, dict(counts)), 201)
 
     async def _insert(self, new: NewTask) -> Submitted:
         reply: Reply[Submitted] = Reply()
@@ -103,8 +145,10 @@ class SubmitHandlers:
         except Rejected as rejected:
             return rejected.answers[0]
 
-    async def _insert_all(self, new: list[NewTask]) -> list[Submitted]:
-        inserted = await submitting.submit_all(self._db, new, *times(self._context))
+    async def _insert_all(
+        self, new: list[NewTask], also: Callable[[Any], Awaitable[object]] | None = None
+    ) -> list[Submitted]:
+        inserted = await submitting.submit_all(self._db, new, *times(self._context), also=also)
         await tell(self._context, new, inserted)
         return inserted
 
@@ -123,6 +167,13 @@ class SubmitHandlers:
 
 def _too_late() -> Problem:
     return unavailable("PostgreSQL did not answer in time; the task may be stored")
+
+
+def _firsts(inserted: list[Submitted]) -> dict[UUID, UUID]:
+    """For each submission the id of its task, which an earlier one may have made."""
+    return {
+        answer.id: answer.id if answer.first_id is None else answer.first_id for answer in inserted
+    }
 
 
 def _traceparent(request: web.Request) -> str | None:

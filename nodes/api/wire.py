@@ -32,6 +32,7 @@ TagValue = Annotated[str, Meta(max_length=500), _NO_NUL]
 Tags = Annotated[dict[TagName, TagValue], Meta(max_length=16)]
 KEY_MAX = 255
 Key = Annotated[str, Meta(min_length=1, max_length=KEY_MAX), _NO_NUL]
+Region = Annotated[str, Meta(min_length=1, max_length=50)]
 ConcurrencyLimit = Annotated[int, Meta(ge=1, le=10_000)]
 _DURATION = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "format": "duration"}]}
 _TIME = {"type": "string", "format": "date-time"}
@@ -95,6 +96,7 @@ class TaskSubmission(msgspec.Struct, forbid_unknown_fields=True):
     concurrency_key: Key | None = None
     concurrency_limit: ConcurrencyLimit | None = None
     fairness_key: Key | None = None
+    region: Region | None = None
 
 
 class Batch(msgspec.Struct, forbid_unknown_fields=True):
@@ -104,9 +106,10 @@ class Batch(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BatchAnswer(msgspec.Struct):
-    """Ids in the order of the batch."""
+    """Ids in the order of the batch. `forwarded`: how many are on their way to other regions, if any."""
 
     ids: list[UUID]
+    forwarded: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class TaskPatch(msgspec.Struct, forbid_unknown_fields=True):
@@ -126,6 +129,20 @@ class TaskPatch(msgspec.Struct, forbid_unknown_fields=True):
     concurrency_key: Key | msgspec.UnsetType | None = msgspec.UNSET
     concurrency_limit: ConcurrencyLimit | msgspec.UnsetType = msgspec.UNSET
     fairness_key: Key | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class ForwardingView(msgspec.Struct):
+    """A task that was submitted here for another region, and is not known to be there.
+
+    `sent`: it may be there. `problem`: why the region refused it. `error`: why it cannot be handed to it now.
+    """
+
+    region: str
+    state: Literal["waiting", "delivered", "refused", "cancelled"]
+    since: datetime
+    sent: bool
+    problem: Raw
+    error: str | None
 
 
 class TaskView(msgspec.Struct):
@@ -155,6 +172,7 @@ class TaskView(msgspec.Struct):
     concurrency_key: str | None
     concurrency_limit: int | None
     fairness_key: str | None
+    region: str | None
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None
@@ -162,6 +180,8 @@ class TaskView(msgspec.Struct):
     worker: str | None
     result: Raw
     error: Raw
+    forwarding: ForwardingView | msgspec.UnsetType = msgspec.UNSET
+    """Absent on tasks that are in this region."""
     hidden: list[str] | msgspec.UnsetType = msgspec.UNSET
     """Fields that are shown as null because the token may not see them; absent if there are none."""
 

@@ -128,6 +128,8 @@ def _add_submit(commands: Any, api: argparse.ArgumentParser) -> None:
                         help="how many: 1 to 10000 (default: 1)")  # fmt: skip
     submit.add_argument("--fairness-key", metavar="KEY",
                         help="due tasks of its queue take turns by this key")  # fmt: skip
+    submit.add_argument("--region", metavar="NAME",
+                        help="the region it belongs to (default: the one that is asked)")  # fmt: skip
     submit.add_argument("--tag", dest="tags", action="append", metavar="NAME=VALUE", default=[],
                         help="a tag to search by; may be given several times")  # fmt: skip
     submit.add_argument("-q", "--quiet", action="store_true", help="print the task's id alone")
@@ -171,7 +173,8 @@ def _submit(client: SyncClient, args: argparse.Namespace) -> None:
     given = {
         name: getattr(args, name)
         for name in ("queue", "run_at", "priority", "max_retries", "on_lost", "idempotency_key",
-                     "overrun", "concurrency_key", "concurrency_limit", "fairness_key")
+                     "overrun", "concurrency_key", "concurrency_limit", "fairness_key",
+                     "region")
     }  # fmt: skip
     for name in ("delay", "timeout", "misfire_grace"):
         given[name] = values.duration(getattr(args, name))

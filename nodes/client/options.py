@@ -39,6 +39,8 @@ class TaskOptions(TypedDict, total=False):
     """1 to 10 000, default 1; only with a `concurrency_key`."""
     fairness_key: str | None
     """Due tasks of one queue and priority take turns by it."""
+    region: str
+    """Which region it belongs to; that of the cluster if none is given."""
     idempotency_key: str
     """A second submission with this key within 24 h returns the first task."""
     id: UUID | str

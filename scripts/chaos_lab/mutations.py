@@ -53,10 +53,10 @@ def answer_before_commit() -> None:
     insert = SubmitHandlers._insert_all
     later: set[asyncio.Task[Any]] = set()
 
-    async def answer(self: SubmitHandlers, new: list[Any]) -> Any:
+    async def answer(self: SubmitHandlers, new: list[Any], also: Any = None) -> Any:
         async def store() -> None:
             await asyncio.sleep(_LATE_S)
-            await insert(self, new)
+            await insert(self, new, also)
 
         task = asyncio.get_running_loop().create_task(store())
         later.add(task)

@@ -9,37 +9,37 @@ with asked as materialized (
         $8::float8[], $9::float8[], $10::text[], $11::smallint[], $12::text[], $13::bytea[],
         $14::jsonb[], $15::boolean[], $16::timestamptz[], $17::timestamptz[], $18::jsonb[],
         $19::interval[], $20::text[], $21::timestamptz[], $22::text[], $23::text[], $24::int[],
-        $25::text[], $26::text[]
+        $25::text[], $26::text[], $27::text[]
     ) as a (id, type, queue, payload, due, max_retries, backoff,
             timeout, misfire_grace, on_lost, priority, key, fingerprint,
             tags, own_id, created_at, occurrence, schedule,
             interval, overrun, following, zone_data, concurrency_key, concurrency_limit,
-            fairness_key, traceparent)
+            fairness_key, traceparent, region)
 ), keyed as (
     insert into idempotency_keys as k (key, task_id, fingerprint, expires_at)
-    select key, id, fingerprint, $28::timestamptz from asked where key is not null order by key
+    select key, id, fingerprint, $29::timestamptz from asked where key is not null order by key
     on conflict (key) do update set
-        task_id = case when k.expires_at <= $27 then excluded.task_id else k.task_id end,
-        fingerprint = case when k.expires_at <= $27 then excluded.fingerprint else k.fingerprint end,
-        expires_at = case when k.expires_at <= $27 then excluded.expires_at else k.expires_at end
+        task_id = case when k.expires_at <= $28 then excluded.task_id else k.task_id end,
+        fingerprint = case when k.expires_at <= $28 then excluded.fingerprint else k.fingerprint end,
+        expires_at = case when k.expires_at <= $28 then excluded.expires_at else k.expires_at end
     returning key, task_id, fingerprint, expires_at
 ), judged as materialized (
     -- Other than what was asked for: the key is known. (An equal id alone may be a repeat.)
     select a.*, k.task_id as first_id, k.fingerprint as first_fingerprint,
-           coalesce(k.task_id <> a.id or k.expires_at <> $28, false) as known
+           coalesce(k.task_id <> a.id or k.expires_at <> $29, false) as known
     from asked a left join keyed k on k.key = a.key
 ), inserted as (
     insert into tasks (id, type, queue, payload, next_run_at, occurrence, max_retries, backoff,
                        timeout, misfire_grace, on_lost, priority, idempotency_key, tags,
                        concurrency_key, concurrency_limit, fairness_key,
                        created_at, updated_at, schedule, interval, overrun, following, zone_data,
-                       silent_at, traceparent)
+                       silent_at, traceparent, region)
     select a.id, a.type, a.queue, a.payload, a.due, a.occurrence, a.max_retries, a.backoff,
            a.timeout, a.misfire_grace, a.on_lost, a.priority, a.key, a.tags,
            a.concurrency_key, a.concurrency_limit, a.fairness_key,
            a.created_at, a.created_at, a.schedule, a.interval, a.overrun, a.following, a.zone_data,
            case when a.schedule is not null then duly_silent_at(a.schedule, a.created_at) end,
-           a.traceparent
+           a.traceparent, a.region
     from judged a
     where not a.known
       and not (a.own_id and exists (select from finished_tasks f where f.id = a.id))

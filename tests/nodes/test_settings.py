@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from duly.nodes.settings import Settings, SettingsError, Token, load
+from duly.nodes.settings import Region, Settings, SettingsError, Token, load
 
 HASH = hashlib.sha256(b"secret").hexdigest()
 OTHER_HASH = hashlib.sha256(b"other").hexdigest()
@@ -101,6 +101,25 @@ TEXTS = [
         "alert_webhook_url",
         ["https://hooks.example.org/services/T/B", "http://127.0.0.1:9/x"],
         ["hooks.example.org", "ftp://h/x", "http://", "http://[::1/x"],
+    ),
+    ("region", ["eu", "eu-west_1.b"], ["a b", "a/b", "n" * 51, "é"]),
+    (
+        "regions",
+        [],  # only together with region: see below
+        [
+            "eu",
+            "=https://h",
+            "eu=h",
+            "eu=ftp://h",
+            "eu=https://",
+            "eu=https://token@h",
+            "eu=https://h:0",
+            "eu=https://h?a=b",
+            "eu=https://[::1",
+            "eu=https://h,eu=https://i",
+            "e u=https://h",
+            "eu=https://h",
+        ],
     ),
     ("node_name", ["a-1.b:c_D"], ["a b", "n" * 101, "é"]),
     (
@@ -296,6 +315,22 @@ def test_a_token_may_have_an_expiry() -> None:
         assert shown == ["ann:read:2027-01-30T23:30:00+00:00"]
 
 
+def test_regions_and_the_tokens_they_are_asked_with() -> None:
+    text = "eu=https://:hu%40sh@duly.eu.example.org:8443/, ap=http://127.0.0.1:8080/duly/,"
+    settings = load({"regions": text, "region": "us"}, {}, None)
+    assert settings.regions == (
+        Region("eu", "https://duly.eu.example.org:8443", "hu@sh"),
+        Region("ap", "http://127.0.0.1:8080/duly"),
+    )
+    assert settings.redacted()["regions"] == [
+        "eu=https://:***@duly.eu.example.org:8443",
+        "ap=http://127.0.0.1:8080/duly",
+    ]
+    assert "hu@sh" not in repr(settings)
+    with pytest.raises(SettingsError, match=r"regions = '\*\*\*' .*must come with region"):
+        load({"regions": "eu=https://:hush@h"}, {}, None)
+
+
 def test_settings_cannot_be_changed() -> None:
     settings: Any = Settings()
     with pytest.raises(AttributeError):
@@ -345,6 +380,7 @@ def test_errors_show_no_secret(tmp_path: Path) -> None:
         {"redis_url": "redis://u:1/hush@h"},
         {"lease_redis_urls": "redis://:hush@h,redis://:hush@i"},
         {"tokens": "ann:read:hush"},
+        {"region": "us", "regions": "eu=https://:hush@h,eu=https://:hush@h"},
     ]
     for flags in wrong:
         with pytest.raises(SettingsError) as caught:

@@ -70,6 +70,7 @@ function facts(task) {
     ["Idempotency key", task.idempotency_key],
     ["Concurrency key", task.concurrency_key && `${task.concurrency_key}, at most ${task.concurrency_limit} at once`],
     ["Fairness key", task.fairness_key],
+    ["Region", task.forwarding ? `${task.forwarding.region}, ${task.forwarding.state} here` : task.region],
     ["Tags", Object.keys(task.tags).length > 0 && Object.entries(task.tags).map(([name, text]) => h("span", { class: "tag" }, `${name}: ${text}`))],
     ["Created", time(task.created_at, { both: true })],
     ["Changed", time(task.updated_at, { both: true })],

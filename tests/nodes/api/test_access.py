@@ -13,6 +13,7 @@ from duly.nodes.api.access import ROUTES, Access, Caller
 from duly.nodes.api.app import build_app
 from duly.nodes.api.problems import Problem
 from duly.nodes.connections import Door
+from duly.nodes.regions.directory import Regions
 from duly.nodes.settings import Role, Settings, Token
 from duly.storage.database import Database
 
@@ -37,7 +38,7 @@ class Parts:
 
 
 def test_the_table_names_each_route_and_no_other() -> None:
-    app = build_app(cast("Context", Parts()), Settings(), Door(1, 1.0))
+    app = build_app(cast("Context", Parts()), Settings(), Door(1, 1.0), Regions(None, ()))
     routes = {
         (route.method, route.resource.canonical)
         for route in app.router.routes()

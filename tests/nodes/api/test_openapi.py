@@ -13,6 +13,7 @@ from duly.nodes.api import wire
 from duly.nodes.api.app import build_app
 from duly.nodes.api.openapi import document
 from duly.nodes.connections import Door
+from duly.nodes.regions.directory import Regions
 from duly.nodes.settings import Settings
 
 
@@ -21,7 +22,7 @@ def _routes() -> set[tuple[str, str]]:
     class Parts:
         api_db = clock = None
 
-    app = build_app(cast("Context", Parts()), Settings(), Door(1, 1.0))
+    app = build_app(cast("Context", Parts()), Settings(), Door(1, 1.0), Regions(None, ()))
     return {
         (route.method.lower(), route.resource.canonical)
         for route in app.router.routes()

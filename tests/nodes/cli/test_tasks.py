@@ -20,6 +20,7 @@ async def test_submit_sends_what_the_options_say(api: FakeApi, duly: Duly) -> No
         "--priority", 9, "--max-retries", 0, "--timeout", "2.5", "--misfire-grace", 60,
         "--on-lost", "fail", "--key", "k1", "--tag", "a=1", "--tag", "b=x=y", "--url", api.url,
         "--concurrency-key", "c", "--concurrency-limit", 3, "--fairness-key", "f",
+        "--region", "eu",
     )  # fmt: skip
     assert answer.code == 0
     method, path, body, _ = api.requests[0]
@@ -29,6 +30,7 @@ async def test_submit_sends_what_the_options_say(api: FakeApi, duly: Duly) -> No
         "priority": 9, "max_retries": 0, "timeout": 2.5, "misfire_grace": 60.0, "on_lost": "fail",
         "idempotency_key": "k1", "tags": {"a": "1", "b": "x=y"},
         "concurrency_key": "c", "concurrency_limit": 3, "fairness_key": "f",
+        "region": "eu",
     }  # fmt: skip
 
 

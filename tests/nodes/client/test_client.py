@@ -31,6 +31,7 @@ async def test_a_submission_sends_what_was_given_and_returns_the_task(
         concurrency_key="c",
         concurrency_limit=3,
         fairness_key="f",
+        region="eu",
         idempotency_key="key",
         id=task_id,
     )
@@ -53,6 +54,7 @@ async def test_a_submission_sends_what_was_given_and_returns_the_task(
         "concurrency_key": "c",
         "concurrency_limit": 3,
         "fairness_key": "f",
+        "region": "eu",
         "idempotency_key": "key",
         "id": str(task_id),
     }

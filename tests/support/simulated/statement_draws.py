@@ -78,7 +78,7 @@ class Draws:
                 self.now - timedelta(seconds=rng.randrange(3)), self._time(),
                 *self._schedule(), rng.choice(("skip", "queue")), rng.choice((None, self._time())),
                 rng.choice((None, "2026a", "2026b")), *self._keys(),
-                rng.choice((None, "00-1-2-01")),
+                rng.choice((None, "00-1-2-01")), rng.choice((None, "eu")),
             ))  # fmt: skip
         return (*map(list, zip(*asked, strict=True)), self.now, self._time(1, 20))
 

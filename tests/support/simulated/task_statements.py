@@ -14,7 +14,7 @@ _TASK = (
     "id", "type", "queue", "payload", "status", "paused", "next_run_at", "occurrence", "slot",
     "owner", "version", "retry_count", "max_retries", "backoff", "timeout", "schedule", "overrun",
     "misfire_grace", "on_lost", "priority", "idempotency_key", "tags", "concurrency_key",
-    "concurrency_limit", "fairness_key", "created_at", "updated_at", "started_at", "finished_at", "worker", "result", "error",
+    "concurrency_limit", "fairness_key", "region", "created_at", "updated_at", "started_at", "finished_at", "worker", "result", "error",
 )  # fmt: skip
 _RUN = (
     "task_id", "token", "occurrence", "attempt", "outcome", "worker", "started_at", "finished_at",
@@ -26,13 +26,13 @@ _FRESH: Row = {
     "worker": None, "error": None, "finished_at": None, "result": None, "interval": None,
     "runs_done": 0, "begun": False, "done_until": None, "following": None, "skip_until": None,
     "skip_reason": None, "zone_data": None, "paused_by": None, "paused_at": None,
-    "traceparent": None,
+    "traceparent": None, "region": None,
 }  # fmt: skip
 _ASKED = (
     "id", "type", "queue", "payload", "due", "max_retries", "backoff", "timeout", "misfire_grace",
     "on_lost", "priority", "key", "fingerprint", "tags", "own_id", "created_at", "occurrence",
     "schedule", "interval", "overrun", "following", "zone_data", "concurrency_key",
-    "concurrency_limit", "fairness_key", "traceparent",
+    "concurrency_limit", "fairness_key", "traceparent", "region",
 )  # fmt: skip
 _PLAIN = (
     "id", "type", "queue", "payload", "due", "max_retries", "backoff", "timeout", "priority", "tags",
@@ -111,7 +111,7 @@ def _new_row(store: Store, one: Row) -> Row:
         "id", "type", "queue", "payload", "max_retries", "backoff", "timeout", "misfire_grace",
         "on_lost", "priority", "tags", "created_at", "occurrence", "schedule", "interval", "overrun",
         "following", "zone_data", "concurrency_key", "concurrency_limit", "fairness_key",
-        "traceparent",
+        "traceparent", "region",
     )  # fmt: skip
     return {
         **_FRESH, **pick(one, kept), "slot": store.slot_of(one["id"]), "next_run_at": one["due"],

@@ -1,0 +1,1 @@
+"""Other clusters, to which tasks that name their region are handed on."""
