@@ -12,17 +12,17 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 
-def assign(slots: int, nodes: Iterable[str]) -> dict[int, str]:
-    """Slot -> node for the slots 0 to `slots` − 1; empty if there are no nodes."""
-    return dict(_assign(slots, tuple(sorted(set(nodes)))))
+def assign(slots: Iterable[int], nodes: Iterable[str]) -> dict[int, str]:
+    """Slot -> node; empty if there are no nodes."""
+    return dict(_assign(tuple(sorted(slots)), tuple(sorted(set(nodes)))))
 
 
 @lru_cache(maxsize=8)
-def _assign(slots: int, nodes: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
+def _assign(slots: tuple[int, ...], nodes: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
     if not nodes:
         return ()
-    share, left_over = divmod(slots, len(nodes))
-    scores = [(_score(slot, node), slot, node) for node in nodes for slot in range(slots)]
+    share, left_over = divmod(len(slots), len(nodes))
+    scores = [(_score(slot, node), slot, node) for node in nodes for slot in slots]
     load = dict.fromkeys(nodes, 0)
     owners: dict[int, str] = {}
     for _, slot, node in sorted(scores, reverse=True):

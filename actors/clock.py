@@ -40,7 +40,10 @@ class ClockActor(Actor[NoReturn]):
             for _ in range(count):
                 sent = clock.monotonic()
                 answer = await upkeep.server_time(self._context.api_db)
-                clock.observe(sent, clock.monotonic(), to_us(answer))
+                if (
+                    self._context.store == 0 or not clock.synced
+                ):  # of several, the first one's counts
+                    clock.observe(sent, clock.monotonic(), to_us(answer))
         except StoreUnavailableError as error:
             await self.pause(self._patience.failed(error))
             return False

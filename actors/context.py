@@ -1,6 +1,8 @@
 """What every actor is given: options, stores, the clock, and the others' mailboxes."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from duly.actors.feed import Feed
 from duly.actors.known_controls import Controls
@@ -19,8 +21,10 @@ from duly.actors.node_info import ZoneVersions
 from duly.actors.runtime import Mailbox
 from duly.actors.troubles import Troubles
 from duly.storage.database import Database
+from duly.storage.layout import Layout
 from duly.storage.leases import LeaseServers
 from duly.storage.members import Members
+from duly.storage.slots import SLOTS
 from duly.storage.statistics import Statistics
 from duly.storage.streams import Streams
 from duly.wheel.clock import ClusterClock
@@ -127,3 +131,18 @@ class Context:
     """Tells whoever looks on what happens to tasks."""
     zone_versions: ZoneVersions = field(default_factory=ZoneVersions)
     """Of the live nodes; the leases look at each beat."""
+    layout: Layout | None = None
+    """Where the slots are; None if there is only one store."""
+    store: int = 0
+    """Number of the store that this context is of: each has a context of its own."""
+    home: Database | None = None
+    """Of several stores, the first one, for the others: it has what is not of a task."""
+
+    @property
+    def slots(self) -> Collection[int]:
+        """The slots that the store holds."""
+        return range(SLOTS) if self.layout is None else self.layout.held(self.store)
+
+    def holds(self, task_id: UUID) -> bool:
+        """Whether this is a task of the store: only then its row, here or not, says anything."""
+        return self.layout is None or self.layout.holds(self.store, task_id)

@@ -16,6 +16,7 @@ from duly.actors.patience import Patience
 from duly.actors.runtime import Actor, Mailbox
 from duly.storage import queues
 from duly.storage.errors import StoreUnavailableError
+from duly.storage.queues import Control
 from duly.storage.redis import TROUBLE
 
 log = logging.getLogger("duly.controls")
@@ -35,6 +36,8 @@ class ControlReader(Actor[NoReturn]):
         self._news = asyncio.Event()
         board = context.vitals.postgres
         self._reading = Patience("reading what is set of queues", log, board)
+        self._at_home = Patience("reading what is set of queues in the first store", log)
+        self._copied: list[Control] | None = None
         self._hearing = Patience("listening for changes of queues", log)
 
     async def started(self) -> None:
@@ -60,7 +63,7 @@ class ControlReader(Actor[NoReturn]):
     async def _read(self) -> float | None:
         """Read the table; if that fails, the seconds to wait before the next try."""
         try:
-            found = await queues.controls(self._context.db)
+            found = await self._controls()
         except StoreUnavailableError as error:
             return self._reading.failed(error)
         self._reading.worked()
@@ -68,6 +71,22 @@ class ControlReader(Actor[NoReturn]):
             # Its mailbox is full? Then it is awake, and looks at the controls soon.
             self._context.boxes.dispatcher.offer(Controlled())
         return None
+
+    async def _controls(self) -> list[Control]:
+        """As the first store has them; while it is away, as they were copied to this one."""
+        home, db = self._context.home, self._context.db
+        if home is None:
+            return await queues.controls(db)
+        try:
+            found = await queues.controls(home)
+        except StoreUnavailableError as error:
+            self._at_home.failed(error)
+            return await queues.controls(db)
+        self._at_home.worked()
+        if found != self._copied:
+            await queues.copy(db, found)
+            self._copied = found
+        return found
 
     async def _hear(self) -> None:
         while True:

@@ -22,7 +22,7 @@ from duly.actors.messages import Ownership, Refused
 from duly.actors.patience import Patience
 from duly.actors.runtime import Actor, Mailbox, MailboxClosedError
 from duly.actors.takeover import MARGIN_S, TakeOver
-from duly.storage import slots
+from duly.storage import slots, stores
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE
 from duly.wheel.durations import from_us
@@ -69,6 +69,7 @@ class LeaseActor(Actor[Refused]):
         self._members = Patience("registering in Redis", log, context.vitals.redis)
         self._redis = Patience("renewing leases", log, context.vitals.redis)
         self._postgres = Patience("letting slots go in PostgreSQL", log)
+        self._learning = Patience("reading which slots the store holds", log)
         self._started_at = from_us(context.clock.now_us())
 
     async def run(self) -> None:
@@ -183,6 +184,8 @@ class LeaseActor(Actor[Refused]):
     # Looking around
 
     async def _look(self) -> None:
+        if self._context.layout is not None:
+            await self._learn_slots()
         await self._beat()
         if self._doubted:
             await self._verify()
@@ -216,8 +219,19 @@ class LeaseActor(Actor[Refused]):
         self._context.feed.note(words_of_all)
         if now < self._believe_at and self._mine:
             return
-        owners = assign(slots.SLOTS, live)
+        owners = assign(self._context.slots, live)
         self._mine = frozenset(s for s, node in owners.items() if node == self._context.node_id)
+
+    async def _learn_slots(self) -> None:
+        """Of several stores: which slots this one holds now. While it does not answer, nothing changes."""
+        context = self._context
+        assert context.layout is not None
+        try:
+            context.layout.learn(context.store, await stores.held(context.db))
+        except StoreUnavailableError as error:
+            self._learning.failed(error)
+        else:
+            self._learning.worked()
 
     async def _verify(self) -> None:
         """Drop what PostgreSQL says is no longer ours, though the lease may be: taken anew below."""

@@ -24,6 +24,7 @@ from duly.actors.runtime import Actor, MailboxClosedError
 from duly.actors.tally import Tally
 from duly.storage.claims import Ended
 from duly.storage.errors import StoreUnavailableError
+from duly.storage.layout import slot_of
 from duly.storage.redis import TROUBLE, is_of_one_queue
 from duly.storage.slots import SLOTS, running_queues
 from duly.storage.stream_facts import Report, is_missing
@@ -37,6 +38,9 @@ _NEW_QUEUE_S = 1.0  # so soon, if this node has published to a new one
 _ORPHAN_IDLE_MS = 10_000
 _FINISH_S = 2.0
 _TELL_EVERY_S = 10.0
+_LEFT_MS = 15_000  # longer than what a dead node had read waits for another
+
+_Done = dict[str, list[tuple[bytes, str | bytes, str | bytes]]]
 
 
 class Recorder(Actor[RecorderMessage]):
@@ -60,6 +64,9 @@ class Recorder(Actor[RecorderMessage]):
         self._refusals = Refusals(context)
         self._unreadable = Tally(log, "%d unreadable report(s) dropped, of %s")
         self._tell_at = 0.0
+        self._slots = frozenset(context.slots)  # of the store
+        self._came: frozenset[int] = frozenset()  # slots whose reports may have been passed over
+        self._look_at = 0.0
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -103,6 +110,9 @@ class Recorder(Actor[RecorderMessage]):
             )
             self._queues_at = 0.0
         self._owned = frozenset(message.epochs)
+        slots = frozenset(self._context.slots)
+        self._came = (self._came | slots - self._slots) & slots
+        self._slots = slots
 
     # Streams
 
@@ -110,6 +120,8 @@ class Recorder(Actor[RecorderMessage]):
         while True:
             try:
                 await self._find_queues()
+                if self._context.layout is not None:
+                    await self._look_for_left()
                 if not self._queues:
                     await anyio.sleep(0.2)
                     continue
@@ -174,6 +186,24 @@ class Recorder(Actor[RecorderMessage]):
                 break
             await self._handle(again)
 
+    async def _look_for_left(self) -> None:
+        """Of several stores: reports that were passed over while their slots came to this one."""
+        came = self._came & self._owned
+        now = self._context.clock.monotonic()
+        if not came and now < self._look_at:
+            return
+        self._look_at = now + _QUEUES_EVERY_S
+        for queue in self._queues:
+            if came:
+                left = await self._context.streams.unread_reports(queue, 0)
+                left = [one for one in left if _slot(one) in came]
+            else:
+                left = await self._context.streams.unread_reports(queue, _LEFT_MS)
+                left = [one for one in left if _slot(one) in self._owned]
+            if left:
+                await self._handle(left)
+        self._came -= came
+
     async def _is_readable(self, queue: str, idle_ms: int) -> bool:
         """Make its group if need be; False if something else is in the place of its stream."""
         streams = self._context.streams
@@ -197,7 +227,7 @@ class Recorder(Actor[RecorderMessage]):
     async def _handle(self, reports: list[Report]) -> None:
         now = from_us(self._context.clock.now_us())
         ended: list[Ended] = []
-        done: dict[str, list[tuple[bytes, str | bytes, str | bytes]]] = defaultdict(list)
+        done: _Done = defaultdict(list)
         for report in reports:
             fields = report.fields
             item = (report.entry_id, fields.get(b"id", b""), fields.get(b"token", b""))
@@ -207,21 +237,43 @@ class Recorder(Actor[RecorderMessage]):
             except ValueError as error:
                 self._unreadable.add(report.queue, detail=str(error))
         async with self._handling:
-            await self._record_surely(ended)
+            left = await self._record_surely(ended)
+            if left:
+                await self._pass_over(done, {str(one.id).encode() for one in left})
             await self._settle_surely(done)
 
-    async def _record_surely(self, ended: list[Ended]) -> None:
+    async def _record_surely(self, ended: list[Ended]) -> list[Ended]:
+        """Answers those that were not recorded: their slots are in another store now."""
         recorded: set[tuple[UUID, int]] = set()
+        left: list[Ended] = []
         while ended:
             try:
                 await self._record(ended, recorded, reported=True)
-                return
+                return left
             except StoreUnavailableError as error:
                 await anyio.sleep(self._postgres.failed(error))
+            gone = [
+                one
+                for one in ended
+                if (one.id, one.token) not in recorded and not self._context.holds(one.id)
+            ]
+            left += gone
+            ended = [one for one in ended if one not in gone] if gone else ended
+        return left
 
-    async def _settle_surely(
-        self, done: dict[str, list[tuple[bytes, str | bytes, str | bytes]]]
-    ) -> None:
+    async def _pass_over(self, done: _Done, ids: set[bytes]) -> None:
+        """Leave the reports of these tasks to the store that has them."""
+        for queue, items in done.items():
+            gone = [item[0] for item in items if item[1] in ids]
+            items[:] = [item for item in items if item[1] not in ids]
+            while gone:
+                try:
+                    await self._context.streams.pass_over(queue, gone)
+                    break
+                except TROUBLE as error:
+                    await anyio.sleep(self._redis.failed(error))
+
+    async def _settle_surely(self, done: _Done) -> None:
         for queue, items in done.items():
             while True:
                 try:
@@ -266,3 +318,10 @@ class Recorder(Actor[RecorderMessage]):
         self._context.feed.tell_ends(ended, new.pairs)
         await wakes.wake(self._context, new.waiting)
         await wakes.freed(self._context, new.freed)
+
+
+def _slot(report: Report) -> int | None:
+    try:
+        return slot_of(UUID(report.fields[b"id"].decode()))
+    except (LookupError, ValueError):
+        return None

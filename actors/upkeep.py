@@ -93,7 +93,11 @@ class Upkeep(Actor[NoReturn]):
         streams, cursor = self._context.streams, 0
         while True:
             cursor, pairs = await streams.inflight_page(queue, cursor)
-            known = {task_id: token for task_id, token in pairs if _is_ours(task_id, token)}
+            known = {
+                task_id: token
+                for task_id, token in pairs
+                if _is_ours(task_id, token) and self._context.holds(UUID(task_id))
+            }
             running = await slots.tokens(self._context.db, [UUID(task_id) for task_id in known])
             left = [
                 (b"", task_id, token)

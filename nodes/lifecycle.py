@@ -8,18 +8,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 
 from duly.actors.patience import Patience
 from duly.actors.runtime import Supervisor, TooManyRestartsError
-from duly.nodes.node import open_context, tree
+from duly.nodes.node import open_context, open_contexts, tree, tree_of_stores
 from duly.nodes.server import Announce, check_address
 from duly.nodes.settings import Settings
 from duly.nodes.tls import certificate
+from duly.storage import stores
 from duly.storage.errors import RefusedError, StoreError, StoreUnavailableError
-from duly.storage.migrate import migrate
+from duly.storage.layout import Layout
 
 log = logging.getLogger("duly.node")
 
@@ -38,52 +39,59 @@ def run_loop(main: Callable[[], Awaitable[int]]) -> int:
 async def run_node(settings: Settings) -> int:
     """Migrate, start the tree, run until a signal. Answers the exit code.
 
-    Waits for a PostgreSQL that is not there yet. Raises ListenError if the API's port is not to be
+    Waits for a PostgreSQL that is not there yet; of several stores, for one that answers, or for all if they
+    have not been divided yet. Raises ListenError if the API's port is not to be
     had, TlsError if its certificate is not to be used, StoreError if PostgreSQL does not let us in or its schema is not one for us.
     """
-    assert settings.database_url is not None
     announce = Announce(settings.host, certificate(settings))
     await check_address(settings.host, settings.port)
-    if not await _bring_schema(settings.database_url):
+    layout = await _bring_schema(settings.stores)
+    if layout is None:
         log.info("stopped before it had started")
         return 0
-    async with open_context(settings) as context:
-        supervisor = tree(context, settings, announce)
-        log.info("node %s starts", context.node_id)
-        code = await _serve(supervisor)
-        log.info("node %s stopped", context.node_id)
-        return code
+    if len(settings.stores) == 1:
+        async with open_context(settings) as context:
+            return await _live(tree(context, settings, announce), context.node_id)
+    async with open_contexts(settings, layout) as contexts:
+        supervisor = tree_of_stores(contexts, settings, announce)
+        return await _live(supervisor, contexts[0].node_id)
 
 
-async def _bring_schema(database_url: str) -> bool:
-    """Migrate, as soon as PostgreSQL is there; False if a signal came first."""
+async def _live(supervisor: Supervisor, node_id: str) -> int:
+    log.info("node %s starts", node_id)
+    code = await _serve(supervisor)
+    log.info("node %s stopped", node_id)
+    return code
+
+
+async def _bring_schema(urls: Sequence[str]) -> Layout | None:
+    """Migrate, as soon as PostgreSQL is there; None if a signal came first."""
     failure: StoreError | None = None
-    migrated = False
+    layout: Layout | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_cancel_on_signal, tasks.cancel_scope)
         try:
-            await _migrate(database_url)
-            migrated = True
+            layout = await _migrate(urls)
         except StoreError as error:  # carried out of the group, which would wrap it
             failure = error
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
-    return migrated
+    return layout
 
 
-async def _migrate(database_url: str) -> None:
+async def _migrate(urls: Sequence[str]) -> Layout:
     patience = Patience("reaching PostgreSQL", log)
     while True:
         try:
-            await migrate(database_url)
+            layout = await stores.bring_up(urls)
         except RefusedError:
             raise
         except StoreUnavailableError as error:
             await anyio.sleep(patience.failed(error))
         else:
             patience.worked()
-            return
+            return layout
 
 
 async def _cancel_on_signal(scope: anyio.CancelScope) -> None:

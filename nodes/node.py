@@ -1,10 +1,12 @@
 """The tree of one node. The only file that names every actor, in the order in which they start."""
 
+import math
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from duly.actors.broadcaster import Broadcaster
 from duly.actors.catchup import CatchUp
@@ -19,7 +21,7 @@ from duly.actors.meters.statistics import StatisticsActor
 from duly.actors.prefetcher import Prefetcher
 from duly.actors.reaper import Reaper
 from duly.actors.recorder import Recorder
-from duly.actors.runtime import Child, Supervisor
+from duly.actors.runtime import Child, Strategy, Supervisor
 from duly.actors.submitter import Submitter
 from duly.actors.ticker import Ticker
 from duly.actors.upkeep import Upkeep
@@ -29,10 +31,12 @@ from duly.nodes.regions.directory import Regions
 from duly.nodes.regions.forwarder import Forwarder
 from duly.nodes.server import Announce, ApiServer
 from duly.nodes.settings import Settings
+from duly.nodes.store_actor import StoreActor
 from duly.nodes.webhook import Webhook
 from duly.storage.database import Database
+from duly.storage.layout import Layout
 from duly.storage.leases import LeaseServers
-from duly.storage.members import Members
+from duly.storage.members import Members, id_in_store
 from duly.storage.slots import session_name
 from duly.storage.statistics import Statistics
 from duly.storage.streams import Streams
@@ -48,9 +52,59 @@ def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor
 
     So the leases, which tell all others what to act on, begin anew whichever of them crashed.
     """
-    boxes = context.boxes
     regions = Regions(settings.region, settings.regions)
     children = [
+        *_firing(context, settings, regions),
+        Child("api", lambda: ApiServer([context], settings, announce, regions)),
+        _leases(context),
+    ]
+    return _supervisor("node", children, settings)
+
+
+def tree_of_stores(
+    contexts: Sequence[Context], settings: Settings, announce: Announce
+) -> Supervisor:
+    """One API, and for each store a tree of its own, which no other store holds up.
+
+    The API is the last to stop: by then each of the others has handed its slots over.
+    """
+    regions = Regions(settings.region, ())
+    children = [Child("api", lambda: ApiServer(contexts, settings, announce, regions))]
+    for context in contexts:
+        of_store = partial(_tree_of_store, context, settings)
+        child = partial(StoreActor, context, settings.stores, of_store)
+        children.append(Child(f"store {context.store}", child, grace_s=math.inf))
+    return _supervisor("node", children, settings, "one_for_one")
+
+
+def _tree_of_store(context: Context, settings: Settings) -> Supervisor:
+    regions = Regions(settings.region, ())
+    children = [*_firing(context, settings, regions), _leases(context)]
+    return _supervisor(f"store {context.store}", children, settings)
+
+
+def _supervisor(
+    name: str, children: Sequence[Child], settings: Settings, strategy: Strategy = "rest_for_one"
+) -> Supervisor:
+    return Supervisor(
+        name,
+        children,
+        strategy=strategy,
+        max_restarts=10,
+        within_s=30.0,
+        stop_grace_s=settings.stop_grace_s,
+    )
+
+
+def _leases(context: Context) -> Child:
+    """The first to stop: a request that takes its time does not hold up the hand-over."""
+    return Child("leases", lambda: LeaseActor(context), context.boxes.leases)
+
+
+def _firing(context: Context, settings: Settings, regions: Regions) -> list[Child]:
+    """What works on a store, in the order of the start."""
+    boxes = context.boxes
+    return [
         Child("clock", lambda: ClockActor(context)),
         # Stops after those whose work it counts.
         Child("statistics", lambda: StatisticsActor(context)),
@@ -69,72 +123,100 @@ def tree(context: Context, settings: Settings, announce: Announce) -> Supervisor
         Child("broadcaster", lambda: Broadcaster(context)),
         Child("forwarder", lambda: Forwarder(context, regions)),
         Child("bulk", lambda: BulkRunner(context)),
-        Child("api", lambda: ApiServer(context, settings, announce, regions)),
-        # The first to stop: a request that takes its time does not hold up the hand-over.
-        Child("leases", lambda: LeaseActor(context), boxes.leases),
     ]
-    return Supervisor(
-        "node",
-        children,
-        strategy="rest_for_one",
-        max_restarts=10,
-        within_s=30.0,
-        stop_grace_s=settings.stop_grace_s,
-    )
 
 
 @asynccontextmanager
 async def open_context(settings: Settings) -> AsyncIterator[Context]:
     """Everything the actors share; closed in reverse, whatever happens."""
-    assert settings.database_url is not None
-    assert settings.redis_url is not None
-    # New at every start: a restarted process is a new owner, even under the same name.
-    node_id = f"{settings.node_name}-{os.getpid()}-{secrets.token_hex(4)}"
     async with AsyncExitStack() as stack:
-        meters = Meters()
-        databases = []
-        writer = Writer(settings.database_url)
-        for size in (settings.db_core_pool_size, settings.db_pool_size):
-            database = Database(
-                settings.database_url,
-                application=session_name(node_id),
-                pool_size=size,
-                statement_timeout_s=settings.db_statement_timeout_s,
-                writer=writer,
-                timed=meters.statement,
-            )
-            stack.push_async_callback(database.close)
-            databases.append(database)
-        streams = Streams(settings.redis_url, node_id, settings.redis_timeout_s)
-        stack.push_async_callback(streams.close)
-        lease_servers = LeaseServers(
-            settings.lease_redis_urls or (settings.redis_url,),
-            node_id,
-            settings.lease_ttl_s,
-            settings.lease_ttl_s * _LEASE_TIMEOUT_SHARE,
+        clock = ClusterClock(time.monotonic)
+        (url,) = settings.stores
+        yield await _open(stack, settings, _new_id(settings), url, clock)
+
+
+@asynccontextmanager
+async def open_contexts(settings: Settings, layout: Layout) -> AsyncIterator[list[Context]]:
+    """The same for each of several stores; they share a clock, which is that of the first."""
+    async with AsyncExitStack() as stack:
+        clock = ClusterClock(time.monotonic)
+        node_id = _new_id(settings)
+        contexts = [
+            await _open(stack, settings, id_in_store(node_id, at), url, clock, layout, at)
+            for at, url in enumerate(settings.stores)
+        ]
+        for context in contexts[1:]:
+            context.home = contexts[0].db
+        yield contexts
+
+
+def _new_id(settings: Settings) -> str:
+    """New at every start: a restarted process is a new owner, even under the same name."""
+    return f"{settings.node_name}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+async def _open(
+    stack: AsyncExitStack,
+    settings: Settings,
+    node_id: str,
+    database_url: str,
+    clock: ClusterClock,
+    layout: Layout | None = None,
+    store: int = 0,
+) -> Context:
+    assert settings.redis_url is not None
+    meters = Meters()
+    databases = []
+    writer = Writer(database_url)
+    for size in (settings.db_core_pool_size, settings.db_pool_size):
+        database = Database(
+            database_url,
+            application=session_name(node_id),
+            pool_size=size,
+            statement_timeout_s=settings.db_statement_timeout_s,
+            writer=writer,
+            timed=meters.statement,
         )
-        stack.push_async_callback(lease_servers.close)
-        members = Members(
-            settings.redis_url,
-            node_id,
-            settings.lease_ttl_s,
-            min(settings.redis_timeout_s, settings.lease_ttl_s * _MEMBERS_TIMEOUT_SHARE),
-        )
-        stack.push_async_callback(members.close)
-        statistics = Statistics(settings.redis_url, node_id, settings.redis_timeout_s)
-        stack.push_async_callback(statistics.close)
-        yield Context(
-            node_id=node_id,
-            options=_options(settings),
-            db=databases[0],
-            api_db=databases[1],
-            streams=streams,
-            lease_servers=lease_servers,
-            members=members,
-            statistics=statistics,
-            clock=ClusterClock(time.monotonic),
-            meters=meters,
-        )
+        stack.push_async_callback(database.close)
+        databases.append(database)
+    streams = Streams(
+        settings.redis_url,
+        node_id,
+        settings.redis_timeout_s,
+        store=store,
+        holds=None if layout is None else partial(layout.holds, store),
+    )
+    stack.push_async_callback(streams.close)
+    lease_servers = LeaseServers(
+        settings.lease_redis_urls or (settings.redis_url,),
+        node_id,
+        settings.lease_ttl_s,
+        settings.lease_ttl_s * _LEASE_TIMEOUT_SHARE,
+    )
+    stack.push_async_callback(lease_servers.close)
+    members = Members(
+        settings.redis_url,
+        node_id,
+        settings.lease_ttl_s,
+        min(settings.redis_timeout_s, settings.lease_ttl_s * _MEMBERS_TIMEOUT_SHARE),
+    )
+    stack.push_async_callback(members.close)
+    statistics = Statistics(settings.redis_url, node_id, settings.redis_timeout_s)
+    stack.push_async_callback(statistics.close)
+    return Context(
+        node_id=node_id,
+        options=_options(settings),
+        db=databases[0],
+        api_db=databases[1],
+        streams=streams,
+        lease_servers=lease_servers,
+        members=members,
+        statistics=statistics,
+        clock=clock,
+        meters=meters,
+        layout=layout,
+        store=store,
+    )
 
 
 def _options(settings: Settings) -> Options:

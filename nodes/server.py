@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import NoReturn
 
 from aiohttp import web
@@ -46,8 +47,13 @@ class ApiServer(Actor[NoReturn]):
     name = "api"
 
     def __init__(
-        self, context: Context, settings: Settings, announce: "Announce", regions: Regions
+        self,
+        contexts: Sequence[Context],
+        settings: Settings,
+        announce: "Announce",
+        regions: Regions,
     ) -> None:
+        """`contexts`: of each store."""
         super().__init__(Mailbox("api", 1))
         self._settings = settings
         self._announce = announce
@@ -55,7 +61,7 @@ class ApiServer(Actor[NoReturn]):
         self._listener: asyncio.Server | None = None
         self._patience = Patience("reading the certificate anew", log)
         self._runner = web.AppRunner(
-            build_app(context, settings, self._door, regions),
+            build_app(contexts, settings, self._door, regions),
             access_log=None,
             auto_decompress=False,  # a compressed body is refused, not unfolded first
             keepalive_timeout=_KEEPALIVE_S,

@@ -22,6 +22,9 @@ Role = Literal["read", "payload-view", "submit", "admin"]
 REGION: Final = "[A-Za-z0-9_.-]{1,50}"
 """Matches the name of a region."""
 
+STORES_MAX: Final = 64
+"""Most databases that tasks may be divided over."""
+
 # What the hash of an unset shell variable is; as a token it would let everybody in.
 _HASH_OF_NOTHING: Final = hashlib.sha256(b"").hexdigest()
 
@@ -62,6 +65,18 @@ def read_database_url(value: object) -> str:
     if set(options.get("target_session_attrs", [])) - {"read-write", "primary"}:
         raise ValueError("a URL with target_session_attrs=read-write, or without it")
     return url
+
+
+def read_database_urls(value: object) -> tuple[str, ...]:
+    """The stores, in their order; a comma within a URL of several hosts ends no URL."""
+    allowed = "PostgreSQL URLs of different databases, separated by commas"
+    urls = re.split(r"\s*,\s*(?=postgres(?:ql)?://)", value) if isinstance(value, str) else value
+    if not isinstance(urls, list):
+        raise ValueError(allowed)  # noqa: TRY004 - as all readers
+    read = tuple(map(read_database_url, urls))
+    if len(set(read)) < len(read) or len(read) > STORES_MAX:
+        raise ValueError(f"{allowed}, at most {STORES_MAX}")
+    return read
 
 
 def read_redis_url(value: object) -> str:
@@ -185,10 +200,11 @@ def read_node_name(value: object) -> str:
 
 
 # An error may show these, without the password; the path of another may be a secret.
-_SHOWN_URLS: Final = frozenset({"database_url", "redis_url", "lease_redis_urls"})
+_SHOWN_URLS: Final = frozenset({"database_url", "database_urls", "redis_url", "lease_redis_urls"})
 
 READERS: Final[dict[str, Callable[[object], object]]] = {
     "database_url": read_database_url,
+    "database_urls": read_database_urls,
     "redis_url": read_redis_url,
     "lease_redis_urls": read_lease_urls,
     "host": read_host,

@@ -56,6 +56,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database_url: str | None = None
     """PostgreSQL: `postgresql://user:password@host:port/database` (or `postgres://`); several hosts,
     separated by commas, are asked for the one that takes writes."""
+    database_urls: tuple[str, ...] = ()
+    """In the place of `database_url`: the databases that tasks are divided over, 1 to 64, in an order that
+    stays; the first also keeps what is not of a task."""
     redis_url: str | None = None
     """Redis or Valkey: `redis://`, `rediss://` (TLS), `unix://` or `redis+sentinel://`."""
     lease_redis_urls: tuple[str, ...] = ()
@@ -126,10 +129,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: Literal["text", "json"] = "text"
     """One line for people, or one JSON object a line."""
 
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The databases: those of `database_urls`, or the one of `database_url`."""
+        return self.database_urls or ((self.database_url,) if self.database_url else ())
+
     def redacted(self) -> dict[str, object]:
         """All settings by name, to be printed: no passwords, and of a token its name and role."""
         return msgspec.structs.asdict(self) | {
             "database_url": self.database_url and redact_url(self.database_url),
+            "database_urls": [redact_url(url) for url in self.database_urls],
             "redis_url": self.redis_url and redact_url(self.redis_url),
             "lease_redis_urls": [redact_url(url) for url in self.lease_redis_urls],
             "alert_webhook_url": self.alert_webhook_url and redact_webhook(self.alert_webhook_url),
@@ -246,6 +255,10 @@ def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:
             raise refuse(name, f"must come with {other}")
     if settings.regions and settings.region is None:
         raise refuse("regions", "must come with region, the name of this cluster's own")
+    if settings.regions and len(settings.stores) > 1:
+        raise refuse("regions", "cannot be had where database_urls names several stores")
+    if settings.database_urls and settings.database_url not in (None, settings.database_urls[0]):
+        raise refuse("database_urls", "must begin with database_url, or come in its place")
     if not settings.tokens and not is_loopback(settings.host):
         raise refuse("host", "must be 127.0.0.1, ::1 or localhost as long as tokens is not set")
 

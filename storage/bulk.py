@@ -53,7 +53,9 @@ class NewJob(NamedTuple):
     created_by: str | None
 
 
-async def add(db: Database, job: NewJob, forget_before: datetime, now: datetime, note: Note) -> Job:
+async def add(
+    db: Database, job: NewJob, forget_before: datetime, now: datetime, note: Note | None
+) -> Job:
     """Add a job, with its audit note; forget old ones."""
     rows = await audit.change(db, note, "bulk_add", None, now, *job, forget_before, now)
     return Job(*rows[0])
@@ -70,7 +72,7 @@ async def jobs(db: Database, after: tuple[datetime, UUID] | None, limit: int) ->
     return [Job(*row) for row in await db.fetch("bulk_list", *(after or (None, None)), limit)]
 
 
-async def stop(db: Database, job_id: UUID, now: datetime, note: Note) -> Job | None:
+async def stop(db: Database, job_id: UUID, now: datetime, note: Note | None) -> Job | None:
     """Ask for a running job to be stopped; None if there is none by that id."""
     rows = await audit.change(db, note, "bulk_stop", None, now, job_id, now)
     return Job(*rows[0]) if rows else None

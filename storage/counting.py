@@ -56,15 +56,22 @@ async def due(
 
 
 async def counts(
-    db: Database, now: datetime, limit_s: float, monotonic: Callable[[], float]
+    db: Database,
+    now: datetime,
+    limit_s: float,
+    monotonic: Callable[[], float],
+    slots: Sequence[int] = range(SLOTS),
 ) -> Counts:
-    """All tasks, by queue and by status; in about `limit_s`, and a look at the finished ones."""
+    """All tasks, by queue and by status; in about `limit_s`, and a look at the finished ones.
+
+    `slots`: those that the store holds.
+    """
 
     async def ask(some: list[int]) -> list[tuple[str, Depth]]:
         rows = await db.fetch("count_tasks", some, now)
         return [(queue, Depth(*numbers)) for queue, *numbers in rows]
 
-    found, share = await _sample(ask, range(SLOTS), limit_s, monotonic)
+    found, share = await _sample(ask, slots, limit_s, monotonic)
     sums: dict[str, list[int]] = {}
     for queue, depth in (pair for page in found for pair in page):
         known = sums.setdefault(queue, [0] * len(depth))

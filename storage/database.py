@@ -47,6 +47,7 @@ _REFUSED = (
     asyncpg.InsufficientResourcesError,
     asyncpg.PostgresSystemError,
 )
+_ELSEWHERE = "DU001"  # raised by duly_slot_elsewhere
 # The schema changed since the statement was prepared; nothing has been done.
 _OUTDATED = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
 
@@ -172,6 +173,12 @@ class Database:
             if isinstance(error, asyncpg.InterfaceError) and not connection.is_closed():
                 raise  # our own mistake, such as a value that does not fit its parameter
             raise self._trouble(error, connection, pid) from error
+        except asyncpg.PostgresError as error:
+            if error.sqlstate != _ELSEWHERE:
+                raise
+            elsewhere = StoreUnavailableError(f"PostgreSQL: {error}")
+            elsewhere.elsewhere = True
+            raise elsewhere from error
         finally:
             self._pool.release(connection)
 

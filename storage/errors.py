@@ -36,6 +36,8 @@ class StoreUnavailableError(StoreError):
 
     def __init__(self, message: str, *, in_doubt: bool = False, doubt: Doubt | None = None) -> None:
         super().__init__(message)
+        self.elsewhere = False
+        """A task's slot is in another store, or on its way there: nothing was done."""
         self.in_doubt = in_doubt or doubt is not None
         self._doubt = doubt
 

@@ -3,9 +3,11 @@
 import os
 import struct
 import uuid
+from collections.abc import Callable
 
 from asyncpg.pgproto.pgproto import UUID  # made and hashed in C; a subclass of uuid.UUID
 
+_TAIL = 0x3FFF_FFFF_FFFF_FFFF
 _LAYOUT = struct.Struct(">QQ")
 _last_ms = 0
 _counter = 0
@@ -28,8 +30,18 @@ def uuid7(now_ms: int) -> uuid.UUID:
             _last_ms, _counter = _last_ms + 1, 0
     if not _random:
         _random.extend(struct.unpack("<256Q", os.urandom(2048)))
-    tail = _random.pop() & 0x3FFF_FFFF_FFFF_FFFF
+    tail = _random.pop() & _TAIL
     made: uuid.UUID = UUID(_LAYOUT.pack(_last_ms << 16 | 0x7000 | _counter, 0b10 << 62 | tail))
+    return made
+
+
+def uuid7_that(fits: Callable[[uuid.UUID], bool], now_ms: int) -> uuid.UUID:
+    """The same, with a tail for which `fits` is true: the first that is found, counting from a random one."""
+    made = uuid7(now_ms)
+    head, tail = made.int & ~_TAIL, made.int & _TAIL
+    while not fits(made):
+        tail = (tail + 1) & _TAIL
+        made = uuid.UUID(int=head | tail)
     return made
 
 

@@ -13,6 +13,12 @@ WORKERS_GROUP = "workers"
 NODES_GROUP = "nodes"
 """Consumer group of a queue's reports stream: every node reads through it."""
 
+
+def nodes_group(store: int) -> str:
+    """The same of one of several stores: each reads all reports, and takes those of its own tasks."""
+    return f"{NODES_GROUP}/{store}" if store else NODES_GROUP
+
+
 QUEUES = "duly:queues"
 """Set of the queue names that any node has published to, so that a new node finds their reports."""
 

@@ -4,6 +4,7 @@ Every task is in one of the slots by a hash of its id, so that a few slots, or a
 sample of all.
 """
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
@@ -36,17 +37,21 @@ class Load(NamedTuple):
     sampled: float
 
 
-async def due_load(db: Database, by: By, since: datetime, minutes: int) -> Load:
+async def due_load(
+    db: Database, by: By, since: datetime, minutes: int, slots: Sequence[int] = range(SLOTS)
+) -> Load:
     """Pending tasks, not paused, due in each of so many minutes from `since`; most frequent name first.
 
-    Of a periodic task it is the next occurrence.
+    Of a periodic task it is the next occurrence. `slots`: those that the store holds.
     """
+    if not slots:
+        return Load([], 1.0)
     until = since + timedelta(minutes=minutes)
-    in_a_slot = await _in_a_slot(db, since, until)
-    slots = min(SLOTS, max(1, round(_COUNTED_MAX[by] / in_a_slot)))
-    part = min(_PARTS, max(1, round(_COUNTED_MAX[by] / in_a_slot / slots * _PARTS)))
-    share = slots / SLOTS * part / _PARTS
-    rows = await db.fetch(f"load_by_{by}", list(range(slots)), since, until, NAMES_MAX, part)
+    in_a_slot = await _in_a_slot(db, slots[0], since, until)
+    count = min(len(slots), max(1, round(_COUNTED_MAX[by] / in_a_slot)))
+    part = min(_PARTS, max(1, round(_COUNTED_MAX[by] / in_a_slot / count * _PARTS)))
+    share = count / len(slots) * part / _PARTS
+    rows = await db.fetch(f"load_by_{by}", list(slots[:count]), since, until, NAMES_MAX, part)
     series = []
     for name, at, found in rows:
         counts = [0] * minutes
@@ -56,9 +61,9 @@ async def due_load(db: Database, by: By, since: datetime, minutes: int) -> Load:
     return Load(series, share)
 
 
-async def _in_a_slot(db: Database, since: datetime, until: datetime) -> float:
+async def _in_a_slot(db: Database, slot: int, since: datetime, until: datetime) -> float:
     """About how many tasks of one slot are due; what follows the first thousands is taken to be as dense."""
-    counted, last = (await db.fetch("due_in_slot", 0, since, until, _PROBE_MAX))[0]
+    counted, last = (await db.fetch("due_in_slot", slot, since, until, _PROBE_MAX))[0]
     if counted < _PROBE_MAX:
         return max(1.0, float(counted))
     share = max(last - since, timedelta(minutes=1)) / (until - since)

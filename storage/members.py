@@ -17,11 +17,23 @@ from duly.storage.redis import Scripts, Word, call, connect
 _ESTABLISHED_BEATS = 2
 
 
+def id_in_store(node_id: str, store: int) -> str:
+    """What a process is called as a node of one of several stores: it is a node of each."""
+    return f"{node_id}/{store}" if store else node_id
+
+
+def store_of(node_id: str) -> int:
+    """The store that a node of this id works on."""
+    _, slash, number = node_id.rpartition("/")
+    return int(number) if slash else 0
+
+
 class Members:
     """Membership of one node. Methods raise `redis.TROUBLE`."""
 
     def __init__(self, url: str, node_id: str, ttl_s: float, timeout_s: float) -> None:
         self._node_id = node_id
+        self._store = store_of(node_id)
         self._ttl_ms = round(ttl_s * 1000)
         self._timeout_s = timeout_s
         self._beats = 0
@@ -31,13 +43,17 @@ class Members:
         self._scripts = Scripts(self._client, timeout_s)
 
     async def beat(self, info: bytes) -> frozenset[str]:
-        """Show that this node lives, and answer which do. If none is established, all count."""
+        """Show that this node lives, and answer which do. If none is established, all count.
+
+        Of several stores, those that work on the same one.
+        """
         names = [keys.NODES_SEEN, keys.NODES_BEATS, keys.NODES_INFO, keys.NODES_GONE]
         words: list[Word] = [self._node_id, info, self._ttl_ms, self._beats + 1]
         rows = await self._scripts.run("beat", names, words)
         self._beats += 1
         self.words = {name.decode(): said for name, _, said in rows if said}
         beats = {name.decode(): count for name, count, _ in rows}
+        beats = {name: count for name, count in beats.items() if store_of(name) == self._store}
         established = {name for name, count in beats.items() if count >= _ESTABLISHED_BEATS}
         return frozenset(established or beats)
 

@@ -1,6 +1,7 @@
 """What operators set of a queue: whether it is paused, its rate, how much of it may run at once."""
 
 import math
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -60,3 +61,10 @@ async def control(
     args = (queue, *wanted, now, note.who)
     rows = await audit.change(db, note, "control_queue", None, now, *args)
     return Control(*rows[0])
+
+
+async def copy(db: Database, controls: Sequence[Control]) -> None:
+    """Put these, as another store has them, in the place of what this one has."""
+    await db.fetch(
+        "copy_controls", *map(list, zip(*controls, strict=True) if controls else [()] * 9)
+    )

@@ -1,7 +1,7 @@
 """The nodes' side of the conveyor: publish, read reports, clean up, find what is where."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 from uuid import UUID
@@ -29,6 +29,7 @@ from duly.storage.stream_facts import (
 )
 
 REPORTS_PAGE = 500
+_SCAN_PAGES = 20
 _PROBE_TTL_MS = 60_000
 
 
@@ -54,8 +55,19 @@ def _texts(task: Claimed) -> list[str]:
 class Streams:
     """Access of one node to every queue's streams. Methods raise `redis.TROUBLE`."""
 
-    def __init__(self, url: str, node_id: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        node_id: str,
+        timeout_s: float,
+        *,
+        store: int = 0,
+        holds: Callable[[UUID], bool] | None = None,
+    ) -> None:
+        """`holds`: of several stores, whether a task is in this one, `store`; None: there is only one."""
         self._node_id = node_id
+        self._group = keys.nodes_group(store)
+        self._holds = holds
         self._timeout_s = timeout_s
         self._client = connect(url, name=f"duly-{node_id}")
         self._reader = connect(url, name=f"duly-{node_id}-read")
@@ -112,7 +124,7 @@ class Streams:
     async def announce(self, queue: str) -> None:
         """Make a queue known to every node, and its groups."""
         await self._command("SADD", keys.QUEUES, queue)
-        await self._make_group(keys.reports(queue), keys.NODES_GROUP)
+        await self._make_group(keys.reports(queue), self._group)
         await self._make_group(keys.tasks(queue), keys.WORKERS_GROUP)
         self.has_new_queue = self.has_new_queue or queue not in self._announced
         self._announced.add(queue)
@@ -131,7 +143,7 @@ class Streams:
         # Only once: Redis without memory refuses it, and reading reports is what makes room.
         if queue not in self._announced and queue not in self._announced_reports:
             await self._command("SADD", keys.QUEUES, queue)
-            await self._make_group(keys.reports(queue), keys.NODES_GROUP)
+            await self._make_group(keys.reports(queue), self._group)
             self._announced_reports.add(queue)
 
     async def supersede(self, queue: str, task_id: UUID, token: int) -> str | None:
@@ -187,7 +199,7 @@ class Streams:
         self, queues: Sequence[str], *, block_ms: int, again: bool = False
     ) -> list[Report]:
         """New reports, waiting up to `block_ms`; `again`: those read before and not settled."""
-        words: list[str | int] = ["XREADGROUP", "GROUP", keys.NODES_GROUP, self._node_id]
+        words: list[str | int] = ["XREADGROUP", "GROUP", self._group, self._node_id]
         words += ["COUNT", REPORTS_PAGE]
         if not again:
             words += ["BLOCK", block_ms]
@@ -195,18 +207,64 @@ class Streams:
         limit_s = block_ms / 1000 + self._timeout_s
         answer = await call(self._reader, *words, timeout_s=limit_s)
         names = {keys.reports(queue).encode(): queue for queue in queues}
-        return [
+        found = [
             Report(names[stream], entry_id, fields(words))
             for stream, entries in answer or ()
             for entry_id, words in entries
         ]
+        return found if self._holds is None else await self._own(found)
+
+    async def _own(self, found: list[Report]) -> list[Report]:
+        """Without the reports of other stores' tasks: they stay in the stream, for those to read."""
+        own = [one for one in found if self._is_own(one.fields.get(b"id"))]
+        if len(own) < len(found):
+            kept = {(one.queue, one.entry_id) for one in own}
+            others: dict[str, list[bytes]] = {}
+            for one in found:
+                if (one.queue, one.entry_id) not in kept:
+                    others.setdefault(one.queue, []).append(one.entry_id)
+            for queue, entry_ids in others.items():
+                await self.pass_over(queue, entry_ids)
+        return own
+
+    async def pass_over(self, queue: str, entry_ids: Sequence[bytes]) -> None:
+        """These reports are of other stores' tasks."""
+        await self._command("XACK", keys.reports(queue), self._group, *entry_ids)
+
+    def _is_own(self, task_id: bytes | None) -> bool:
+        """Also what is no id: whoever reads it first removes it."""
+        if self._holds is None or task_id is None:
+            return True
+        try:
+            return self._holds(UUID(text(task_id)))
+        except ValueError:
+            return True
+
+    async def unread_reports(self, queue: str, min_age_ms: int) -> list[Report]:
+        """Of several stores: reports of own tasks that are in the stream for so long, the oldest first.
+
+        They may have been passed over while their slot moved here.
+        """
+        now_s, _ = await self._command("TIME")
+        found: list[Report] = []
+        after, end = "-", str(int(now_s) * 1000 + 1000 - min_age_ms)
+        for _ in range(_SCAN_PAGES):
+            rows = await self._command(
+                "XRANGE", keys.reports(queue), after, end, "COUNT", REPORTS_PAGE
+            )
+            reports = [Report(queue, entry_id, fields(words)) for entry_id, words in rows]
+            found += [one for one in reports if self._is_own(one.fields.get(b"id"))]
+            if len(rows) < REPORTS_PAGE or len(found) >= REPORTS_PAGE:
+                break
+            after = f"({text(rows[-1][0])}"
+        return found
 
     async def take_over_reports(self, queue: str, idle_ms: int) -> None:
         """Make reports that a dead node had read and not settled this node's own."""
         after: str | bytes = "0-0"
         while True:
             answer = await self._command(
-                "XAUTOCLAIM", keys.reports(queue), keys.NODES_GROUP, self._node_id, idle_ms, after,
+                "XAUTOCLAIM", keys.reports(queue), self._group, self._node_id, idle_ms, after,
                 "COUNT", 200, "JUSTID",
             )  # fmt: skip
             after = answer[0]
@@ -217,7 +275,7 @@ class Streams:
         self, queue: str, items: Iterable[tuple[bytes, str | bytes, str | bytes]]
     ) -> None:
         """Forget reports (entry id, task id, token) whose outcome is recorded or stale."""
-        await self._settle(keys.reports(queue), keys.NODES_GROUP, queue, items)
+        await self._settle(keys.reports(queue), self._group, queue, items)
 
     async def settle_tasks(
         self, queue: str, items: Iterable[tuple[bytes, str | bytes, str | bytes]]
@@ -240,7 +298,7 @@ class Streams:
 
     async def reports_mark(self, queue: str) -> tuple[bytes | None, bytes]:
         """(oldest report that is not settled, id of the newest ever added) of a queue."""
-        first = await self._command("XRANGE", keys.reports(queue), "-", "+", "COUNT", 1)
+        first = await self._first_report(queue)
         try:
             info = await self._command("XINFO STREAM", keys.reports(queue))
         except ResponseError as error:
@@ -248,7 +306,15 @@ class Streams:
                 raise
             await self.announce(queue)
             return None, b"0-0"
-        return (first[0][0] if first else None), pairs(info)["last-generated-id"]
+        return first, pairs(info)["last-generated-id"]
+
+    async def _first_report(self, queue: str) -> bytes | None:
+        """The oldest that is not settled; of several stores, of this store's tasks."""
+        if self._holds is not None:
+            own = await self.unread_reports(queue, 0)
+            return own[0].entry_id if own else None
+        first = await self._command("XRANGE", keys.reports(queue), "-", "+", "COUNT", 1)
+        return first[0][0] if first else None
 
     # Looking after workers
 
@@ -278,15 +344,26 @@ class Streams:
 
     async def held_by(self, queue: str, consumer: str, min_idle_ms: int, limit: int) -> list[Held]:
         """Entries that a consumer has had for at least `min_idle_ms`, the oldest first."""
-        rows = await self._command(
-            "XPENDING", keys.tasks(queue), keys.WORKERS_GROUP, "IDLE", min_idle_ms, "-", "+",
-            limit, consumer,
-        )  # fmt: skip
-        held = []
+        held: list[Held] = []
+        after = "-"
+        while True:
+            rows = await self._command(
+                "XPENDING", keys.tasks(queue), keys.WORKERS_GROUP, "IDLE", min_idle_ms, after, "+",
+                limit, consumer,
+            )  # fmt: skip
+            held += await self._held(queue, rows)
+            if held or len(rows) < limit:
+                return held
+            after = f"({text(rows[-1][0])}"  # all of them are of other stores' tasks
+
+    async def _held(self, queue: str, rows: Sequence[Any]) -> list[Held]:
+        held: list[Held] = []
         for entry_id, _, idle_ms, _ in rows:
             found = await self._command("XRANGE", keys.tasks(queue), entry_id, entry_id)
             said = fields(found[0][1]) if found else {}
             task_id, token = said.get(b"id", b""), said.get(b"token", b"")
+            if not self._is_own(task_id):
+                continue
             held.append(
                 Held(entry_id, task_id.decode(errors="replace"), token.decode(errors="replace"),
                      idle_ms)
@@ -309,14 +386,14 @@ class Streams:
     async def forget_nodes(self, queue: str, idle_ms: int) -> None:
         """Remove the names of nodes that have not read reports for so long and hold none."""
         try:
-            rows = await self._command("XINFO CONSUMERS", keys.reports(queue), keys.NODES_GROUP)
+            rows = await self._command("XINFO CONSUMERS", keys.reports(queue), self._group)
         except ResponseError as error:
             if not is_missing(error):
                 raise
             return
         for fact in map(pairs, rows):
             if fact["idle"] >= idle_ms and fact["name"] != self._node_id.encode():
-                args = [keys.NODES_GROUP, fact["name"]]
+                args = [self._group, fact["name"]]
                 await self._scripts.run("forget_consumer", [keys.reports(queue)], args)
 
     async def forget_queue(self, queue: str) -> bool:

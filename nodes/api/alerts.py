@@ -1,5 +1,7 @@
 """What went silent, and what was paused after too many failures."""
 
+import builtins
+
 from aiohttp import web
 
 from duly.actors.context import Context
@@ -27,6 +29,11 @@ class AlertHandlers:
             queries.flag(request.query, "open"), queries.uuid(request.query, "task_id")
         )
         before = queries.alert_cursor(request)
-        rows = await alerts.listing(self._db, where, before, limit + 1)
+        rows = await self._rows(where, before, limit + 1)
         more = queries.encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
         return answers.body(AlertPage([alert(row) for row in rows[:limit]], more))
+
+    async def _rows(
+        self, where: alerts.Filter, before: int | None, limit: int
+    ) -> builtins.list[alerts.Alert]:
+        return await alerts.listing(self._db, where, before, limit)

@@ -1,6 +1,7 @@
 """The application: routes, and what happens around every request."""
 
 import logging
+from collections.abc import Sequence
 
 import asyncpg
 from aiohttp import web
@@ -31,6 +32,7 @@ from duly.nodes.api.region_proxy import RegionProxy
 from duly.nodes.api.schedules import ScheduleHandlers
 from duly.nodes.api.sessions import SessionHandlers
 from duly.nodes.api.stats import StatsHandlers
+from duly.nodes.api.stores.several import Several
 from duly.nodes.api.submit import SubmitHandlers
 from duly.nodes.api.task_counts import TaskCounts
 from duly.nodes.api.tasks import TaskHandlers
@@ -54,9 +56,10 @@ _HEADERS = {
 
 
 def build_app(
-    context: Context, settings: Settings, door: Door, regions: Regions
+    contexts: Sequence[Context], settings: Settings, door: Door, regions: Regions
 ) -> web.Application:
-    """The whole API of a node; `door` is where its connections come in."""
+    """The whole API of a node; `door` is where its connections come in. `contexts`: of each store."""
+    context = contexts[0]
     rate, burst = settings.token_rate, settings.token_burst
     access = Access(settings.tokens, rate, burst, context.clock, context.api_db)
     payload_limit = settings.payload_limit_bytes
@@ -66,30 +69,24 @@ def build_app(
         around.append(RegionProxy(context, regions, outbox, payload_limit).middleware)
     app = web.Application(middlewares=around)
     app.on_response_prepare.append(_set_headers)
+    several = Several(contexts, outbox, settings) if len(contexts) > 1 else None
     health, counts = HealthHandlers(context), TaskCounts(context)
+    if several is not None:
+        health, counts = several.health, several.counts
     stats = StatsHandlers(context, counts)
     events = EventHandlers(context, stats.newest)
     app.on_shutdown.append(events.close)
+    if several is not None:
+        app.add_routes(several.routes())
+    else:
+        app.add_routes(_of_tasks(context, counts, settings, regions, outbox))
     for part in (
-        SubmitHandlers(context, outbox, payload_limit, settings.batch_limit),
-        ForwardedHandlers(context, regions, payload_limit),
-        OutboxHandlers(context, regions, outbox),
-        TaskHandlers(context, payload_limit),
         ScheduleHandlers(context),
-        WorkerHandlers(context),
-        AuditHandlers(context),
-        BulkHandlers(context),
-        LoadHandlers(context),
-        AlertHandlers(context),
-        LedgerHandlers(context),
         NodeHandlers(context),
         events,
         SessionHandlers(context, access),
-        ClusterHandlers(context),
-        ExplainHandlers(context),
-        QueueHandlers(context, counts),
         health,
-        MetricsHandlers(context, health, counts, regions),
+        MetricsHandlers(contexts, health, counts, regions),
         stats,
         OpenApiHandlers(),
         AdminHandlers(),
@@ -97,6 +94,33 @@ def build_app(
         app.add_routes(part.routes())
     check_routes(app)
     return app
+
+
+def _of_tasks(
+    context: Context,
+    counts: TaskCounts,
+    settings: Settings,
+    regions: Regions,
+    outbox: Forwarding,
+) -> list[web.RouteDef]:
+    """What is about tasks; where there are several stores, `Several` has the same."""
+    payload_limit = settings.payload_limit_bytes
+    parts = (
+        SubmitHandlers(context, outbox, payload_limit, settings.batch_limit),
+        ForwardedHandlers(context, regions, payload_limit),
+        OutboxHandlers(context, regions, outbox),
+        TaskHandlers(context, payload_limit),
+        WorkerHandlers(context),
+        AuditHandlers(context),
+        BulkHandlers(context),
+        LoadHandlers(context),
+        AlertHandlers(context),
+        LedgerHandlers(context),
+        ClusterHandlers(context),
+        ExplainHandlers(context),
+        QueueHandlers(context, counts),
+    )
+    return [route for part in parts for route in part.routes()]
 
 
 async def _set_headers(_: web.Request, answer: web.StreamResponse) -> None:

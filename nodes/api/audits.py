@@ -1,5 +1,8 @@
 """Who changed what."""
 
+import builtins
+from datetime import datetime
+
 from aiohttp import web
 
 from duly.actors.context import Context
@@ -24,11 +27,16 @@ class AuditHandlers:
         names = ("who", "action", "task_id", "before", "since", "limit", "cursor")
         queries.known_only(request, names)
         limit = queries.limit(request)
-        rows = await audit.notes(
-            self._db, queries.audit_filter(request), queries.audit_cursor(request), limit + 1
+        rows = await self._notes(
+            queries.audit_filter(request), queries.audit_cursor(request), limit + 1
         )
         more = None
         if len(rows) > limit:
             last = rows[limit - 1]
             more = queries.encode_cursor(last.id, last.at.isoformat())
         return answers.body(AuditPage([noted(row) for row in rows[:limit]], more))
+
+    async def _notes(
+        self, where: audit.Filter, after: tuple[datetime, int] | None, limit: int
+    ) -> builtins.list[audit.Noted]:
+        return await audit.notes(self._db, where, after, limit)

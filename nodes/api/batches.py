@@ -10,7 +10,7 @@ import msgspec
 from duly.nodes.api import bodies
 from duly.nodes.api.forwarding import Forwarding
 from duly.nodes.api.problems import FieldError, Problem, invalid
-from duly.nodes.api.submissions import Checker, new_task
+from duly.nodes.api.submissions import Checker, Draw, draw, new_task
 from duly.nodes.api.wire import TaskSubmission
 from duly.storage.forwarding import NameTakenError, Parcel
 from duly.storage.submitting import NewTask, Submitted
@@ -76,7 +76,11 @@ class CheckedBatch:
 
 
 async def check(
-    items: Sequence[msgspec.Raw], now_us: int, payload_limit: int, outbox: Forwarding
+    items: Sequence[msgspec.Raw],
+    now_us: int,
+    payload_limit: int,
+    outbox: Forwarding,
+    draw: Draw = draw,
 ) -> CheckedBatch:
     """Check every item. Raises `Problem` 422 or 413 naming each bad index (1,000 at most)."""
     batch = CheckedBatch()
@@ -87,7 +91,7 @@ async def check(
             await asyncio.sleep(0)
         checker = Checker(f"tasks[{at}].")
         try:
-            _check_item(item, checker, now_us, payload_limit, batch, outbox)
+            _check_item(item, checker, now_us, payload_limit, batch, outbox, draw)
         except Problem as problem:
             too_large = too_large or problem
             errors += problem.errors
@@ -107,6 +111,7 @@ def _check_item(
     payload_limit: int,
     batch: CheckedBatch,
     outbox: Forwarding,
+    draw: Draw,
 ) -> None:
     try:
         body = _submission.decode(raw)
@@ -114,7 +119,7 @@ def _check_item(
         found = bodies.field_error(error)
         checker.wrong(found.field, found.message)
         return
-    task = new_task(body, raw, checker, now_us, payload_limit)
+    task = new_task(body, raw, checker, now_us, payload_limit, draw)
     elsewhere = body.region is not None and outbox.check(body.region, checker)
     if not checker.errors:
         parcel = outbox.parcel(task, body.region, bytes(raw)) if elsewhere and body.region else None

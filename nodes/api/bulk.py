@@ -1,5 +1,6 @@
 """Actions on all tasks that a filter finds: a look at what it would be, and jobs that do it."""
 
+import builtins
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
 from uuid import UUID
@@ -16,9 +17,11 @@ from duly.nodes.api.submissions import Checker
 from duly.nodes.api.wire import Duration, TaskView, Time
 from duly.nodes.bulk.acts import ALLOWED, narrowed
 from duly.storage import bulk, listing, matches
+from duly.storage.audit import Note
 from duly.storage.bulk import Action, Job, NewJob
 from duly.storage.ids import uuid7
 from duly.storage.listing import Filter
+from duly.storage.tasks import TaskRow
 from duly.wheel.durations import from_us
 
 RATE: float = 500.0
@@ -107,10 +110,10 @@ class BulkHandlers:
         due = _due(body, now_us)
         text, where = _filter(body)
         finished = body.action == "retry"
-        total, exact = await matches.count(self._db, where, from_us(now_us), finished=finished)
+        total, exact = await self._count(where, from_us(now_us), finished=finished)
         if body.dry_run:
-            page = await listing.page(self._db, where, None, _SAMPLE, finished=finished)
-            sample = [views.task(row) for row in page.items]
+            found = await self._sample(where, _SAMPLE, finished=finished)
+            sample = [views.task(row) for row in found]
             return answers.body(BulkPreview(total, exact, sample))
         job = NewJob(
             uuid7(now_us // 1000), body.action, text, due, body.rate, total, exact, caller().name
@@ -119,14 +122,14 @@ class BulkHandlers:
                    "exact": exact}  # fmt: skip
         retention = timedelta(seconds=self._context.options.retention_s)
         now = from_us(now_us)
-        added = await bulk.add(self._db, job, now - retention, now, note("bulk", details))
+        added = await self._add(job, now - retention, now, note("bulk", details))
         return answers.body(_view(added), 202, {"Location": f"/v1/bulk/{job.id}"})
 
     async def list(self, request: web.Request) -> web.Response:
         """A page of jobs, newest first."""
         queries.known_only(request, ("limit", "cursor"))
         limit, after = queries.limit(request), queries.time_and_id_cursor(request)
-        jobs = await bulk.jobs(self._db, after, limit + 1)
+        jobs = await self._jobs(after, limit + 1)
         more = None
         if len(jobs) > limit:
             last = jobs[limit - 1]
@@ -142,7 +145,7 @@ class BulkHandlers:
         """Stop a job: no more tasks are changed; those that were stay so."""
         job_id = queries.task_id(request)
         now = from_us(self._context.clock.now_us())
-        job = await bulk.stop(self._db, job_id, now, note("bulk-stop", {"id": job_id}))
+        job = await self._stop(job_id, now, note("bulk-stop", {"id": job_id}))
         if job is None:
             job = await self._find(job_id)
             if job.finished_at is not None:
@@ -150,10 +153,31 @@ class BulkHandlers:
         return answers.body(_view(job))
 
     async def _find(self, job_id: UUID) -> Job:
-        job = await bulk.get(self._db, job_id)
+        job = await self._get(job_id)
         if job is None:
             raise not_found(f"bulk job {job_id}")
         return job
+
+    # What is asked of the store
+
+    async def _count(self, where: Filter, until: datetime, *, finished: bool) -> matches.Matches:
+        return await matches.count(self._db, where, until, finished=finished)
+
+    async def _sample(self, where: Filter, limit: int, *, finished: bool) -> builtins.list[TaskRow]:
+        page = await listing.page(self._db, where, None, limit, finished=finished)
+        return page.items
+
+    async def _add(self, job: NewJob, forget_before: datetime, now: datetime, noted: Note) -> Job:
+        return await bulk.add(self._db, job, forget_before, now, noted)
+
+    async def _jobs(self, after: tuple[datetime, UUID] | None, limit: int) -> builtins.list[Job]:
+        return await bulk.jobs(self._db, after, limit)
+
+    async def _get(self, job_id: UUID) -> Job | None:
+        return await bulk.get(self._db, job_id)
+
+    async def _stop(self, job_id: UUID, now: datetime, noted: Note) -> Job | None:
+        return await bulk.stop(self._db, job_id, now, noted)
 
 
 def _due(body: BulkRequest, now_us: int) -> datetime | None:

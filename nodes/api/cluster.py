@@ -12,6 +12,7 @@ from duly.nodes.api.problems import unavailable
 from duly.storage import slots
 from duly.storage.redis import TROUBLE
 from duly.storage.sight import Worker
+from duly.storage.slots import Holding
 
 
 class WorkerView(msgspec.Struct):
@@ -83,10 +84,13 @@ class ClusterHandlers:
             ) from None
         return answers.body(WorkerList([_shown(one) for one in found if one.says is not None]))
 
+    async def _held(self) -> list[Holding]:
+        return await slots.slot_map(self._context.api_db)
+
     async def slots(self, request: web.Request) -> web.Response:
         """Who owns each slot: in PostgreSQL, and with a lease in Redis."""
         queries.known_only(request, ())
-        held = await slots.slot_map(self._context.api_db)
+        held = await self._held()
         known = [Known(one.slot, one.owner, one.free_since) for one in held]
         found = await owners(self._context, known)
         if found is None:

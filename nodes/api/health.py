@@ -34,7 +34,7 @@ class Part(msgspec.Struct):
 
 
 class Readiness(msgspec.Struct):
-    """`ready` is false if any part but `queues` is not ok.
+    """`ready` is false if any part but `queues` and single stores is not ok.
 
     A load balancer may still send submissions then. A stranger is not told the node's name (null) and
     details, which may name hosts and users.
@@ -79,13 +79,18 @@ class HealthHandlers:
 
     async def readiness(self) -> Readiness:
         """Ask every part, at most two seconds."""
-        postgres, redis = await asyncio.gather(self._postgres(), self._redis())
-        parts = {"postgres": postgres, "redis": redis, "slots": self._slots()}
+        postgres, redis = await asyncio.gather(self.postgres(), self.redis())
+        parts = {"postgres": postgres, "redis": redis, "slots": self.slots()}
         ready = all(part.ok for part in parts.values())
-        parts["queues"] = self._queues()  # one that fails is no reason to avoid this node
+        parts["queues"] = self.queues()  # one that fails is no reason to avoid this node
+        parts |= await self.stores()
         return Readiness(ready, self._context.node_id, parts)
 
-    async def _postgres(self) -> Part:
+    async def stores(self) -> dict[str, Part]:
+        """Parts of their own for stores, if there are several; that one fails is no reason to avoid this node."""
+        return {}
+
+    async def postgres(self) -> Part:
         """Not by the API's own pool: used up by submissions, it says nothing of the server.
 
         A write, since reads say nothing of a standby or a full disk; one at a time, since a commit
@@ -105,7 +110,8 @@ class HealthHandlers:
             return str(error)
         return None
 
-    async def _redis(self) -> Part:
+    async def redis(self) -> Part:
+        """Whether Redis takes writes, and all that has failed works again."""
         try:
             async with asyncio.timeout(_PROBE_S):
                 await self._context.streams.probe()
@@ -118,13 +124,15 @@ class HealthHandlers:
             detail = "it answers, but not everything works again yet"
         return Part(not detail, detail or None, failing)
 
-    def _slots(self) -> Part:
+    def slots(self) -> Part:
+        """Whether it fires."""
         vitals, clock = self._context.vitals, self._context.clock
         if vitals.owned_slots and clock.monotonic() < vitals.lease_valid_until:
             return Part(True, f"owns {vitals.owned_slots}")
         return Part(False, "owns no slot: fires nothing")
 
-    def _queues(self) -> Part:
+    def queues(self) -> Part:
+        """Whether the keys of all queues can be used."""
         failing = self._failing(self._context.vitals.queues)
         return Part(not failing, "keys of some queues are unusable" if failing else None, failing)
 

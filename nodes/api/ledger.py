@@ -15,7 +15,7 @@ from duly.nodes.api.access import caller
 from duly.nodes.api.problems import not_found
 from duly.nodes.api.wire import EntryPage, EntryView, LedgerItem, LedgerPage, RejectedView
 from duly.storage import ledger, tasks
-from duly.storage.ledger import Entry, Rejected, Verdict
+from duly.storage.ledger import Entry, Place, Rejected, Verdict
 from duly.storage.tasks import RunRow, TaskRow
 
 STALE = "stale attempt"
@@ -49,15 +49,19 @@ class LedgerHandlers:
         """A page of verdicts, or of refused reports, newest first."""
         names = ("since", "until", "type", "queue", "verdict", "reason", "limit", "cursor")
         queries.known_only(request, names)
-        found, place = await ledger.entries(
-            self._db, queries.ledger_filter(request), queries.ledger_place(request),
-            queries.limit(request),
-        )  # fmt: skip
+        found, place = await self._entries(
+            queries.ledger_filter(request), queries.ledger_place(request), queries.limit(request)
+        )
         more = None
         if place is not None:
             at = place.recorded_at.isoformat()
             more = queries.encode_cursor(at, place.task_id, place.token)
         return answers.body(EntryPage([_entry(one) for one in found], more))
+
+    async def _entries(
+        self, where: ledger.Filter, after: Place, limit: int
+    ) -> tuple[builtins.list[Entry], Place | None]:
+        return await ledger.entries(self._db, where, after, limit)
 
     async def of_task(self, request: web.Request) -> web.Response:
         """A page of the occurrences of a task, newest first; the open one before all others."""

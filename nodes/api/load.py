@@ -10,7 +10,7 @@ from aiohttp import web
 from duly.actors.context import Context
 from duly.nodes.api import answers, queries
 from duly.nodes.api.problems import FieldError, invalid
-from duly.storage.load import By, due_load
+from duly.storage.load import By, Load, due_load
 from duly.wheel.durations import from_us
 
 HOURS_MAX = 24
@@ -84,11 +84,15 @@ class LoadHandlers:
         clock = self._context.clock
         now = from_us(clock.now_us())
         since = now - timedelta(seconds=now.second, microseconds=now.microsecond)
-        found = await due_load(self._context.api_db, by, since, minutes)
+        found = await self._count(by, since, minutes)
         series = [DueSeries(*one) for one in found.series]
         load = DueLoad(since, 60, minutes, series, found.sampled)
         self._known[by, minutes] = _Known(load, clock.monotonic() + _EVERY_S)
         return load
+
+    async def _count(self, by: By, since: datetime, minutes: int) -> Load:
+        context = self._context
+        return await due_load(context.api_db, by, since, minutes, sorted(context.slots))
 
 
 def _look_at(asked: asyncio.Task[DueLoad]) -> None:

@@ -6,7 +6,7 @@ actors count anyway (see `exposition`), and asks the parts as `readyz` does.
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -27,9 +27,14 @@ class MetricsHandlers:
     """Serves metrics; with tokens set it needs the role read."""
 
     def __init__(
-        self, context: Context, health: HealthHandlers, counts: TaskCounts, regions: Regions
+        self,
+        contexts: Sequence[Context],
+        health: HealthHandlers,
+        counts: TaskCounts,
+        regions: Regions,
     ) -> None:
-        self._context = context
+        """`contexts`: of each store."""
+        self._contexts = contexts
         self._regions = regions
         self._health = health
         self._counts = counts
@@ -42,8 +47,8 @@ class MetricsHandlers:
         """The text format, or OpenMetrics for a scraper that asks for it."""
         registry = CollectorRegistry(auto_describe=False)
         readiness, counted = await asyncio.gather(self._health.readiness(), self._counts.get())
-        registry.register(_Node(self._context, readiness, counted))
-        registry.register(_Outbox(self._regions, self._context.clock.now_us()))
+        registry.register(_Node(self._contexts, readiness, counted))
+        registry.register(_Outbox(self._regions, self._contexts[0].clock.now_us()))
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 
@@ -81,18 +86,21 @@ class _Outbox(Collector):
 class _Node(Collector):
     """The state of this node at the time of one scrape."""
 
-    def __init__(self, context: Context, readiness: Readiness, counted: Counted | None) -> None:
-        self._context = context
+    def __init__(
+        self, contexts: Sequence[Context], readiness: Readiness, counted: Counted | None
+    ) -> None:
+        self._contexts = contexts
         self._readiness = readiness
         self._counted = counted
 
     def collect(self) -> Iterable[Metric]:
         yield self._parts()
-        yield from self._gauges()
-        yield from self._counters()
-        yield from self._clock()
+        yield from _clock(self._contexts[0])
         yield from exposition.depths(self._counted)
-        yield from exposition.meters(self._context.meters, self._context.clock.now_us())
+        if len(self._contexts) == 1:
+            yield from _of_store(self._contexts[0])
+        else:
+            yield from _by_store(self._contexts)
 
     def _parts(self) -> Metric:
         up = GaugeMetricFamily("duly_up", "1 if this part of the node works", labels=["part"])
@@ -100,60 +108,83 @@ class _Node(Collector):
             up.add_metric([name], float(part.ok))
         return up
 
-    def _gauges(self) -> Iterator[Metric]:
-        vitals = self._context.vitals
-        for name, value, text in (
-            ("owned_slots", vitals.owned_slots, "Slots whose lease this node holds"),
-            ("wheel_entries", vitals.wheel_entries, "Tasks in the timing wheel"),
-            ("ready_entries", vitals.ready_entries, "Due tasks that wait for room in a stream"),
-        ):
-            yield GaugeMetricFamily(f"duly_{name}", text, value=value)
-        connections = GaugeMetricFamily(
-            "duly_database_connections", "Connections to PostgreSQL", labels=["pool"]
-        )
-        for pool, db in (("core", self._context.db), ("api", self._context.api_db)):
-            connections.add_metric([pool], db.connections)
-        yield connections
-        depth = GaugeMetricFamily(
-            "duly_mailbox_depth", "Messages that wait in an actor's mailbox", labels=["actor"]
-        )
-        for name, box in vars(self._context.boxes).items():
-            depth.add_metric([name], box.depth)
-        yield depth
-        alerts = GaugeMetricFamily(
-            "duly_open_alerts", "Watched schedules that are silent or gave up", labels=["kind"]
-        )
-        for kind in ("silent", "auto_paused"):
-            alerts.add_metric([kind], vitals.open_alerts.get(kind, 0))
-        yield alerts
-        waiting = GaugeMetricFamily(
-            "duly_unexported_days",
-            "Days past the retention that wait for an export",
-            labels=["table"],
-        )
-        for table in ARCHIVED:
-            waiting.add_metric([table], vitals.unexported_days.get(table, 0))
-        yield waiting
 
-    def _counters(self) -> Iterator[Metric]:
-        vitals = self._context.vitals
-        for name, value, text in (
-            ("claimed", vitals.claimed, "Tasks claimed by this node"),
-            ("recorded", vitals.recorded, "Outcomes recorded by this node"),
-            ("stale_reports", vitals.stale_reports, "Reports whose token was not the row's"),
-            ("unkept_reports", vitals.unkept_reports, "Stale reports, too many for the ledger"),
-            ("lost", vitals.lost, "Attempts whose worker was lost"),
-            ("timed_out", vitals.timed_out, "Attempts that had their time"),
-            ("republished", vitals.republished, "Tasks that were in no stream, published again"),
-        ):
-            yield CounterMetricFamily(f"duly_{name}", text, value=value)
+def _of_store(context: Context) -> Iterator[Metric]:
+    yield from _gauges(context)
+    yield from _counters(context)
+    yield from exposition.meters(context.meters, context.clock.now_us())
 
-    def _clock(self) -> Iterator[Metric]:
-        clock = self._context.clock
-        # The one place where the wall clock is read: not to act on it, but to show how wrong it is.
-        offset_s = clock.now_us() / 1e6 - time.time()
-        for name, value, text in (
-            ("clock_offset_seconds", offset_s, "PostgreSQL's clock minus this machine's"),
-            ("clock_error_seconds", clock.offset_error_us / 1e6, "How far that may be off"),
-        ):
-            yield GaugeMetricFamily(f"duly_{name}", text, value=value)
+
+def _by_store(contexts: Sequence[Context]) -> Iterable[Metric]:
+    """Where there are several stores, the figures of each, with its number as a label."""
+    found: dict[str, Metric] = {}
+    for context in contexts:
+        store = {"store": str(context.store)}
+        for metric in _of_store(context):
+            metric.samples = [one._replace(labels=one.labels | store) for one in metric.samples]
+            if metric.name in found:
+                found[metric.name].samples += metric.samples
+            else:
+                found[metric.name] = metric
+    return found.values()
+
+
+def _gauges(context: Context) -> Iterator[Metric]:
+    vitals = context.vitals
+    for name, value, text in (
+        ("owned_slots", vitals.owned_slots, "Slots whose lease this node holds"),
+        ("wheel_entries", vitals.wheel_entries, "Tasks in the timing wheel"),
+        ("ready_entries", vitals.ready_entries, "Due tasks that wait for room in a stream"),
+    ):
+        yield GaugeMetricFamily(f"duly_{name}", text, value=value)
+    connections = GaugeMetricFamily(
+        "duly_database_connections", "Connections to PostgreSQL", labels=["pool"]
+    )
+    for pool, db in (("core", context.db), ("api", context.api_db)):
+        connections.add_metric([pool], db.connections)
+    yield connections
+    depth = GaugeMetricFamily(
+        "duly_mailbox_depth", "Messages that wait in an actor's mailbox", labels=["actor"]
+    )
+    for name, box in vars(context.boxes).items():
+        depth.add_metric([name], box.depth)
+    yield depth
+    alerts = GaugeMetricFamily(
+        "duly_open_alerts", "Watched schedules that are silent or gave up", labels=["kind"]
+    )
+    for kind in ("silent", "auto_paused"):
+        alerts.add_metric([kind], vitals.open_alerts.get(kind, 0))
+    yield alerts
+    waiting = GaugeMetricFamily(
+        "duly_unexported_days",
+        "Days past the retention that wait for an export",
+        labels=["table"],
+    )
+    for table in ARCHIVED:
+        waiting.add_metric([table], vitals.unexported_days.get(table, 0))
+    yield waiting
+
+
+def _counters(context: Context) -> Iterator[Metric]:
+    vitals = context.vitals
+    for name, value, text in (
+        ("claimed", vitals.claimed, "Tasks claimed by this node"),
+        ("recorded", vitals.recorded, "Outcomes recorded by this node"),
+        ("stale_reports", vitals.stale_reports, "Reports whose token was not the row's"),
+        ("unkept_reports", vitals.unkept_reports, "Stale reports, too many for the ledger"),
+        ("lost", vitals.lost, "Attempts whose worker was lost"),
+        ("timed_out", vitals.timed_out, "Attempts that had their time"),
+        ("republished", vitals.republished, "Tasks that were in no stream, published again"),
+    ):
+        yield CounterMetricFamily(f"duly_{name}", text, value=value)
+
+
+def _clock(context: Context) -> Iterator[Metric]:
+    clock = context.clock
+    # The one place where the wall clock is read: not to act on it, but to show how wrong it is.
+    offset_s = clock.now_us() / 1e6 - time.time()
+    for name, value, text in (
+        ("clock_offset_seconds", offset_s, "PostgreSQL's clock minus this machine's"),
+        ("clock_error_seconds", clock.offset_error_us / 1e6, "How far that may be off"),
+    ):
+        yield GaugeMetricFamily(f"duly_{name}", text, value=value)

@@ -18,6 +18,7 @@ from duly.nodes.api.access import note
 from duly.nodes.api.problems import FieldError, invalid
 from duly.nodes.api.task_counts import TaskCounts
 from duly.storage import queues
+from duly.storage.audit import Note
 from duly.storage.counting import Depth
 from duly.storage.keys import QUEUE_NAME
 from duly.storage.queues import Control, ControlChange
@@ -139,7 +140,7 @@ class QueueHandlers:
         )  # fmt: skip
         now = from_us(self._context.clock.now_us())
         noted = note("queue", {"queue": name, **given})
-        control = await queues.control(self._context.api_db, name, wanted, now, noted)
+        control = await self._control(name, wanted, now, noted)
         # At once: while Redis hangs, one wait is enough.
         answer, _ = await asyncio.gather(self._answer(control), self._announce())
         return answer
@@ -152,6 +153,11 @@ class QueueHandlers:
             self._redis.failed(error)  # the nodes look all the same
         else:
             self._redis.worked()
+
+    async def _control(
+        self, name: str, wanted: ControlChange, now: datetime, noted: Note
+    ) -> Control:
+        return await queues.control(self._context.api_db, name, wanted, now, noted)
 
     async def _answer(self, control: Control) -> web.Response:
         depths = await self._depths()

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -128,12 +129,22 @@ def backoff_text(backoff: Backoff) -> str:
     return _encoder.encode(backoff).decode()
 
 
+def draw(body: TaskSubmission, checker: Checker, now_us: int) -> UUID:
+    """An id for a task whose client has chosen none."""
+    return body.id or uuid7(now_us // 1000)
+
+
+Draw = Callable[[TaskSubmission, Checker, int], UUID]
+"""Makes the id of a task, or takes the client's; may note what is wrong with it."""
+
+
 def new_task(
     body: TaskSubmission,
     raw: bytes | msgspec.Raw,
     checker: Checker,
     now_us: int,
     payload_limit: int,
+    draw: Draw = draw,
 ) -> NewTask:
     """Check what the types could not; the caller looks at the checker's errors."""
     now = from_us(now_us)
@@ -144,7 +155,7 @@ def new_task(
         checker.text("idempotency_key", key)
     limit = checker.concurrency_limit(body.concurrency_key, body.concurrency_limit)
     new = NewTask(
-        id=body.id or uuid7(now_us // 1000),
+        id=draw(body, checker, now_us),
         type=body.type,
         queue=body.queue,
         payload=checker.payload(bytes(body.payload), payload_limit),

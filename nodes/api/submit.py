@@ -1,7 +1,7 @@
 """Handlers that take tasks in: one, or many at once."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from duly.nodes.api import answers, batches, bodies, views
 from duly.nodes.api.batches import CheckedBatch
 from duly.nodes.api.forwarding import Forwarding
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid, unavailable
-from duly.nodes.api.submissions import Checker, new_task, take_key_header, traced
+from duly.nodes.api.submissions import Checker, Draw, draw, new_task, take_key_header, traced
 from duly.nodes.api.wire import Batch, BatchAnswer, TaskSubmission
 from duly.storage import forwarding, submitting, tasks, trace_context
 from duly.storage.forwarding import NameTakenError
@@ -61,7 +61,7 @@ class SubmitHandlers:
         checker = Checker()
         take_key_header(request.headers.getall("Idempotency-Key", []), body, checker)
         now_us = self._context.clock.now_us()
-        new = new_task(body, raw, checker, now_us, self._payload_limit)
+        new = new_task(body, raw, checker, now_us, self._payload_limit, self._draw())
         elsewhere = body.region is not None and self._outbox.check(body.region, checker)
         checker.raise_if_wrong()
         new = traced(new, _traceparent(request))
@@ -89,7 +89,9 @@ class SubmitHandlers:
             error = FieldError("tasks", f"has more than {self._batch_limit} tasks")
             raise Problem(413, "Too large", error.message, errors=[error])
         now_us = self._context.clock.now_us()
-        batch = await batches.check(items, now_us, self._payload_limit, self._outbox)
+        batch = await batches.check(
+            items, now_us, self._payload_limit, self._outbox, self._draw(items)
+        )
         traceparent = _traceparent(request)
         new = [traced(task, traceparent) for task in batch.tasks.values()]
         if batch.elsewhere:
@@ -127,6 +129,13 @@ class SubmitHandlers:
         ids = [kept[task_id] for task_id in batch.ids]
         return answers.body(BatchAnswer(ids, dict(counts)), 201)
 
+    def _draw(self, batch: Sequence[msgspec.Raw] = ()) -> Draw:
+        """How the ids of one submission, or of a batch, are made."""
+        return draw
+
+    async def _get(self, task_id: UUID) -> dict[UUID, TaskRow]:
+        return await tasks.get(self._db, [task_id])
+
     async def _insert(self, new: NewTask) -> Submitted:
         reply: Reply[Submitted] = Reply()
         if not self._context.boxes.submitter.offer(Submit(new, reply)):
@@ -159,7 +168,7 @@ class SubmitHandlers:
         if answer.fingerprint != new.fingerprint:
             raise conflict("the idempotency key was used with another body")
         assert answer.first_id is not None
-        found = await tasks.get(self._db, [answer.first_id])
+        found = await self._get(answer.first_id)
         if answer.first_id not in found:
             raise conflict(f"the key's task, {answer.first_id}, has ended and is no longer kept")
         return found[answer.first_id]

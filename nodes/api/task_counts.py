@@ -47,7 +47,9 @@ class TaskCounts:
         context = self._context
         now = from_us(context.clock.now_us())
         try:
-            counts = await counting.counts(context.api_db, now, _COUNT_S, context.clock.monotonic)
+            counts = await counting.counts(
+                context.api_db, now, _COUNT_S, context.clock.monotonic, sorted(context.slots)
+            )
         except StoreUnavailableError:
             pass  # readyz says so; what was known stays
         else:

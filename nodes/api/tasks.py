@@ -20,6 +20,7 @@ from duly.nodes.api.rescheduling import Refused, Rescheduling
 from duly.nodes.api.wire import RunPage, TaskPage, TaskPatch
 from duly.storage import courses, listing, tasks
 from duly.storage.audit import Note
+from duly.storage.listing import Filter, Page
 from duly.storage.tasks import TaskRow
 from duly.wheel.durations import from_us
 
@@ -63,11 +64,14 @@ class TaskHandlers:
         """A page of tasks, newest first by id."""
         queries.known_only(request, (*queries.TASK_FILTER, "limit", "cursor"))
         where, after = queries.task_filter(request.query), queries.task_cursor(request)
-        found = await listing.page(self._db, where, after, queries.limit(request))
+        found = await self._page(where, after, queries.limit(request))
         more = None if found.after is None else queries.encode_cursor(found.after)
         payloads = _sees_payloads()
         items = [views.task(row, payloads=payloads) for row in found.items]
         return answers.body(TaskPage(items, more))
+
+    async def _page(self, where: Filter, after: UUID | None, limit: int) -> Page:
+        return await listing.page(self._db, where, after, limit)
 
     async def runs(self, request: web.Request) -> web.Response:
         """The ended attempts of a task, newest first."""
@@ -98,6 +102,7 @@ class TaskHandlers:
         now_us = self._context.clock.now_us()
         body = bodies.decode(_patch, raw)
         wanted = change(body, now_us, self._payload_limit)
+        self._check(task_id, wanted)
         named = [name for name, value in msgspec.structs.asdict(body).items() if value is not UNSET]
         noted = note("change", {"fields": named})
         if wanted.schedule is None and wanted.overrun is None:
@@ -115,6 +120,9 @@ class TaskHandlers:
             detail = f"the task is at version {row.version}"
             raise Problem(412, "Precondition failed", detail, more={"task": views.task(row)})
         raise _refusal("only a pending task can be changed", row)
+
+    def _check(self, task_id: UUID, wanted: tasks.Change) -> None:
+        """Raise `Problem` for a change that cannot be made wherever the task is kept."""
 
     async def cancel(self, request: web.Request) -> web.Response:
         """Cancel a pending or running task."""

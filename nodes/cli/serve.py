@@ -17,6 +17,7 @@ from duly.nodes.settings import Settings
 from duly.nodes.tls import TlsError
 from duly.nodes.worker import Worker
 from duly.nodes.worker.effects import effects_sql
+from duly.storage import stores
 from duly.storage.errors import StoreError
 from duly.storage.migrate import migrate
 
@@ -53,7 +54,7 @@ def add_to(commands: Any) -> None:
         "migrate",
         help="bring the database schema up to date",
         description="Bring the database schema up to date; safe while nodes run and start.",
-        parents=[settings.flags(["database_url"])],
+        parents=[settings.flags(["database_url", "database_urls"])],
     )
     schema.set_defaults(run=run_migrate_command)
 
@@ -69,8 +70,8 @@ def add_to(commands: Any) -> None:
 def run_node_command(args: argparse.Namespace) -> int:
     """duly node."""
     read = settings.read(args)
-    for name in ("database_url", "redis_url"):
-        if getattr(read, name) is None:
+    for name, value in (("database_url", read.stores), ("redis_url", read.redis_url)):
+        if not value:
             fail(f"{name} is not set: give --{name.replace('_', '-')} or DULY_{name.upper()}")
     configure(read.log_level, read.log_format)
     tracing.configure("duly-node")
@@ -115,14 +116,16 @@ def _find_worker(target: str) -> Worker:
 
 def run_migrate_command(args: argparse.Namespace) -> int:
     """duly migrate."""
-    database_url = settings.read(args).database_url
-    if database_url is None:
+    urls = settings.read(args).stores
+    if not urls:
         fail("database_url is not set: give --database-url or DULY_DATABASE_URL")
-    try:
-        applied = asyncio.run(migrate(database_url))
-    except StoreError as error:
-        fail(str(error), 1)
-    print("\n".join(f"applied {name}" for name in applied) or "the schema is up to date")
+    for at, url in enumerate(urls):
+        try:
+            applied = asyncio.run(migrate(url))
+        except StoreError as error:
+            fail(str(error), 1)
+        said = "\n".join(f"applied {name}" for name in applied) or "the schema is up to date"
+        print(said if len(urls) == 1 else f"{stores.name(url, at)}: {said}")
     return 0
 
 

@@ -21,3 +21,13 @@ on conflict (queue) do update set
     -- It tells which of two changes is the newer one, whatever the clocks of those who made them.
     updated_at = greatest($9, q.updated_at + interval '1 microsecond'), updated_by = $10
 returning queue, paused, paused_by, paused_at, rate, burst, max_in_flight, updated_at, updated_by;
+
+-- name: copy_controls
+insert into queues as q (queue, paused, paused_by, paused_at, rate, burst, max_in_flight, updated_at,
+                         updated_by)
+select * from unnest($1::text[], $2::boolean[], $3::text[], $4::timestamptz[], $5::float8[], $6::int[],
+                     $7::int[], $8::timestamptz[], $9::text[])
+on conflict (queue) do update set
+    paused = excluded.paused, paused_by = excluded.paused_by, paused_at = excluded.paused_at,
+    rate = excluded.rate, burst = excluded.burst, max_in_flight = excluded.max_in_flight,
+    updated_at = excluded.updated_at, updated_by = excluded.updated_by;

@@ -21,7 +21,7 @@ def moves(before: dict[int, str], after: dict[int, str]) -> int:
 
 @given(nodes)
 def test_every_slot_has_a_node_and_shares_differ_by_one_at_most(names: set[str]) -> None:
-    owners = assign(SLOTS, names)
+    owners = assign(range(SLOTS), names)
     assert sorted(owners) == list(range(SLOTS))
     assert max(loads(owners, names)) - min(loads(owners, names)) <= 1
 
@@ -30,12 +30,12 @@ def test_every_slot_has_a_node_and_shares_differ_by_one_at_most(names: set[str])
 def test_every_node_finds_the_same_answer(names: set[str], dice: random.Random) -> None:
     shuffled = list(names)
     dice.shuffle(shuffled)
-    assert assign(SLOTS, shuffled) == assign(SLOTS, names)
+    assert assign(range(SLOTS), shuffled) == assign(range(SLOTS), names)
 
 
 @given(nodes, st.text(min_size=1, max_size=20))
 def test_a_join_moves_its_share_and_a_tenth_at_most(names: set[str], newcomer: str) -> None:
-    before, after = assign(SLOTS, names), assign(SLOTS, names | {newcomer})
+    before, after = assign(range(SLOTS), names), assign(range(SLOTS), names | {newcomer})
     share = 0 if newcomer in names else -(-SLOTS // (len(names) + 1))
     assert moves(before, after) <= share + SLOTS // 10
 
@@ -44,7 +44,7 @@ def test_a_join_moves_its_share_and_a_tenth_at_most(names: set[str], newcomer: s
 def test_a_leave_moves_its_share_and_a_tenth_at_most(names: set[str]) -> None:
     leaver = min(names)
     if len(names) == 1:
-        assert assign(SLOTS, names - {leaver}) == {}
+        assert assign(range(SLOTS), names - {leaver}) == {}
         return
-    before, after = assign(SLOTS, names), assign(SLOTS, names - {leaver})
+    before, after = assign(range(SLOTS), names), assign(range(SLOTS), names - {leaver})
     assert moves(before, after) <= list(before.values()).count(leaver) + SLOTS // 10

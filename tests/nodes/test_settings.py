@@ -43,6 +43,15 @@ NUMBERS = [
 TEXTS = [
     ("database_url", ["postgres://h/d", "postgresql:///d?host=/run"], ["mysql://h", "h", " "]),
     (
+        "database_urls",
+        [
+            "postgres://h/d",
+            "postgres://h/a,postgresql://h1,h2/b",
+            "postgres://h/a , postgres://h/b",
+        ],
+        ["", "mysql://h/d", "postgres://h/a,postgres://h/a", "h"],
+    ),
+    (
         "database_url",
         [
             "postgresql://u:p@h1:5432,h2:5433/db?target_session_attrs=read-write",
@@ -390,3 +399,15 @@ def test_errors_show_no_secret(tmp_path: Path) -> None:
         with pytest.raises(SettingsError) as caught:
             load({}, {}, toml(tmp_path, line))
         assert "hush" not in str(caught.value)
+
+
+def test_several_stores_and_regions_do_not_go_together() -> None:
+    both = {
+        "database_urls": "postgres://h/a,postgres://h/b",
+        "region": "eu",
+        "regions": "us=http://u:p@h",
+    }
+    with pytest.raises(SettingsError, match="several stores"):
+        load(both, {}, None)
+    with pytest.raises(SettingsError, match="begin with database_url"):
+        load({"database_url": "postgres://h/c", "database_urls": both["database_urls"]}, {}, None)

@@ -26,8 +26,8 @@ from duly.nodes.settings import Settings
 from duly.nodes.tls import certificate
 from duly.storage.slots import SLOTS
 
-_READY_S = 60.0
-_STOP_S = 60.0
+READY_S = 60.0
+STOP_S = 60.0
 _QUICK: dict[str, Any] = {
     "port": 0,
     "lease_ttl_s": 2.0,
@@ -36,6 +36,11 @@ _QUICK: dict[str, Any] = {
     "dispatch_grace_s": 2.0,
     "stop_grace_s": 2.0,
 }
+
+
+def quick_settings() -> dict[str, Any]:
+    """Those with which nodes of tests notice sooner what happens."""
+    return dict(_QUICK)
 
 
 class Answer(NamedTuple):
@@ -89,7 +94,7 @@ class RunningNode:
             answer = await self.call("GET", "/readyz", None, headers)
             return answer if answer.status == 200 else None
 
-        return await wait_for(look, _READY_S, "the node is ready")
+        return await wait_for(look, READY_S, "the node is ready")
 
     async def running_task(self, task_type: str = "t", **options: Any) -> Task:
         """A task that has been claimed; there is no worker, unless the test started one."""
@@ -138,11 +143,11 @@ async def running_node(
         serving = asyncio.create_task(supervisor.serve(ready))
         try:
             await wait_for(
-                lambda: ready.is_set() or serving.done(), _READY_S, "the node has started"
+                lambda: ready.is_set() or serving.done(), READY_S, "the node has started"
             )
             if owns_slots:
                 await wait_for(
-                    lambda: context.vitals.owned_slots == SLOTS, _READY_S, "the node owns its slots"
+                    lambda: context.vitals.owned_slots == SLOTS, READY_S, "the node owns its slots"
                 )
             async with (
                 Client(announce.url, token) as client,
@@ -151,6 +156,6 @@ async def running_node(
                 yield RunningNode(announce.url, context, whole, supervisor, client, http)
         finally:
             supervisor.request_stop()
-            await asyncio.wait_for(serving, _STOP_S)
+            await asyncio.wait_for(serving, STOP_S)
     crashed = [one.name for one in supervisor.statistics() if one.restarts or one.last_error]
     assert may_crash or not crashed, f"actors crashed: {crashed}"

@@ -38,7 +38,7 @@ class Parts:
 
 
 def test_the_table_names_each_route_and_no_other() -> None:
-    app = build_app(cast("Context", Parts()), Settings(), Door(1, 1.0), Regions(None, ()))
+    app = build_app([cast("Context", Parts())], Settings(), Door(1, 1.0), Regions(None, ()))
     routes = {
         (route.method, route.resource.canonical)
         for route in app.router.routes()

@@ -22,7 +22,7 @@ def _routes() -> set[tuple[str, str]]:
     class Parts:
         api_db = clock = None
 
-    app = build_app(cast("Context", Parts()), Settings(), Door(1, 1.0), Regions(None, ()))
+    app = build_app([cast("Context", Parts())], Settings(), Door(1, 1.0), Regions(None, ()))
     return {
         (route.method.lower(), route.resource.canonical)
         for route in app.router.routes()

@@ -1,0 +1,12 @@
+-- Stores among several.
+
+-- name: store_facts
+-- What a store says of itself. `fresh`: nobody has used it yet.
+select (select number from this_store) as number,
+       array(select slot from slots order by slot) as slots,
+       not exists (select from slots where owner is not null or epoch > 0)
+       and not exists (select from tasks) and not exists (select from finished_tasks) as fresh,
+       exists (select from queues where max_in_flight is not null) as limits;
+
+-- name: held_slots
+select slot from slots;
