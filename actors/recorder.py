@@ -58,6 +58,7 @@ class Recorder(Actor[RecorderMessage]):
         self._postgres = Patience("recording outcomes", log)
         self._queues: list[str] = []
         self._queues_at = 0.0
+        self._running_at = 0.0  # when the store is asked next, while no queue is known
         self._owned: frozenset[int] = frozenset()
         self._orphan_idle_ms = _ORPHAN_IDLE_MS
         self._handling = anyio.Lock()
@@ -166,13 +167,15 @@ class Recorder(Actor[RecorderMessage]):
         unlisted = set(self._queues) - known
         for queue in unlisted:
             streams.forget_announced(queue)
-        if unlisted or not self._queues:
+        if unlisted or (not self._queues and clock.monotonic() >= self._running_at):
             # Forgotten because nothing runs there, or lost with Redis's data: who runs, will report.
+            self._running_at = clock.monotonic() + _QUEUES_EVERY_S
             try:
                 known |= set(await running_queues(self._context.db, range(SLOTS)))
             except StoreUnavailableError as error:
                 self._postgres.failed(error)
                 known |= unlisted
+                self._running_at = 0.0
         idle_ms, self._orphan_idle_ms = self._orphan_idle_ms, _ORPHAN_IDLE_MS
         try:
             self._queues = [one for one in sorted(known) if await self._is_readable(one, idle_ms)]

@@ -51,6 +51,10 @@ class Watcher(Actor[NoReturn]):
 
     async def _round(self) -> None:
         db, now = self._context.db, from_us(self._context.clock.now_us())
+        outlook = await alerts.outlook(db, now)
+        if not any(outlook):  # which is nearly always: one statement is enough
+            self._context.vitals.open_alerts = {}
+            return
         await alerts.clear(db, now)  # first: what went silent again is another alert
         while await alerts.raise_silent(db, now, _PAGE) == _PAGE:
             pass

@@ -27,11 +27,24 @@ class Alert(NamedTuple):
     details: str
 
 
+class Outlook(NamedTuple):
+    """What there is to do: a schedule is silent for too long, an alert is open, one is news."""
+
+    silent: bool
+    open: bool
+    news: bool
+
+
 class Filter(NamedTuple):
     """Which alerts are asked for; None = any."""
 
     open: bool | None = None
     task_id: UUID | None = None
+
+
+async def outlook(db: Database, now: datetime) -> Outlook:
+    """Whether anything of an alert is to be done at all."""
+    return Outlook(*(await db.fetch("alert_outlook", now))[0])
 
 
 async def raise_silent(db: Database, now: datetime, limit: int) -> int:

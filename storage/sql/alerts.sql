@@ -1,5 +1,11 @@
 -- Alerts over watched schedules. $now is the cluster's clock.
 
+-- name: alert_outlook
+-- Whether a round has anything to do: a schedule is silent for too long, an alert is open, or one is news.
+select exists (select from tasks where silent_at <= $1) as silent,
+       exists (select from alerts where cleared_at is null) as open,
+       exists (select from alerts where news) as news;
+
 -- name: raise_silent
 -- Tasks that should have completed an occurrence by now. One node raises each: the others skip the row
 -- or, having waited for it, find no time in it any more.

@@ -71,6 +71,24 @@ async def test_silence_is_counted_from_the_making_and_from_each_success(db: Data
     assert await alerts.raise_silent(db, NOW + 9 * HOUR, 10) == 0  # it lasts: one alert
 
 
+async def test_the_outlook_tells_what_there_is_to_do(db: Database) -> None:
+    async def outlook(hours: float) -> tuple[bool, bool, bool]:
+        return tuple(await alerts.outlook(db, NOW + hours * HOUR))  # type: ignore[return-value]
+
+    task_id = await watched(db, expect_within=3600)
+    assert await outlook(0.9) == (False, False, False)
+    assert await outlook(1) == (True, False, False)
+    await alerts.raise_silent(db, NOW + HOUR, 10)
+    assert await outlook(1) == (False, True, True)
+    await alerts.news(db, 10)
+    assert await outlook(1) == (False, True, False)
+    await run(db, task_id, "completed", NOW + 1.5 * HOUR)
+    await alerts.clear(db, NOW + 1.5 * HOUR)
+    assert await outlook(1.5) == (False, False, True)
+    await alerts.news(db, 10)
+    assert await outlook(1.5) == (False, False, False)
+
+
 async def test_a_start_in_the_future_is_waited_for(db: Database) -> None:
     later = (NOW + 10 * HOUR).isoformat()
     task_id = await watched(db, expect_within=60, start_at=later)
