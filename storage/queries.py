@@ -38,11 +38,17 @@ def statements() -> dict[str, str]:
 def parse(source: str) -> dict[str, str]:
     """The statements of one file, with its parts put in.
 
-    Raises ValueError when two share a name, LookupError for a part that there is not.
+    Raises ValueError when two share a name, and for text that is in none of them; LookupError for a part
+    that there is not.
     """
     parts: dict[str, _Part] = {}
     found: dict[str, str] = {}
-    for kind, name, takes, text in _NAMED.findall(_COMMENT.sub("", source)):
+    source = _COMMENT.sub("", source)
+    if lost := _NAMED.sub("", source).strip():
+        raise ValueError(f"in no statement: {lost[:80]!r}")
+    for kind, name, takes, text in _NAMED.findall(source):
+        if "\n-- " in text:
+            raise ValueError(f"the statement {name} does not end before the next one")
         if name in parts or name in found:
             raise ValueError(f"two statements are named {name}")
         if kind == "part":

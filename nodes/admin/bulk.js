@@ -29,7 +29,7 @@ async function choose(context, filter, action) {
   let request = null;
   let found = null;
   const looked = await ask({
-    title: "Act on all of these", confirm: "Look first",
+    title: "Act on all of these", confirm: "Look first", isLook: true,
     body: [h("p", null, "All tasks with ", said(filter), ", on this page and all others."), field("Action", what), delayField, field("Tasks a second, at most", rate)],
     apply: async () => {
       request = { action: what.value, filter, rate: Number(rate.value) };

@@ -11,9 +11,10 @@ export function notice(text, isBad = false) {
 
 /**
  * Ask, and do it when the answer is yes. The dialog stays open, with what went wrong, while `apply` fails.
- * `body`: elements or text. Resolves to true once it is done, false if it was called off.
+ * `body`: elements or text. `isLook`: `apply` changes nothing. Resolves to true once it is done, false if it was called off. Who
+ * closes it while a change is under way calls nothing off, and is told what became of it.
  */
-export function ask({ title, body, confirm, danger = false, apply }) {
+export function ask({ title, body, confirm, danger = false, isLook = false, apply }) {
   return new Promise((resolve) => {
     const problem = h("div", { role: "alert" });
     const yes = h("button", { type: "submit", class: `primary${danger ? " danger" : ""}` }, confirm);
@@ -22,24 +23,31 @@ export function ask({ title, body, confirm, danger = false, apply }) {
       h("h2", { id: "dialog-title" }, title), body, problem, h("div", { class: "buttons" }, no, yes));
     const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
     let done = false;
+    let underWay = false;
+    let isClosed = false;
 
     async function submit(event) {
       event.preventDefault();
-      yes.disabled = true;
+      if (underWay) return;
+      underWay = yes.disabled = true;
       fill(problem);
       try {
         await apply();
         done = true;
-        dialog.close();
       } catch (error) {
         fill(problem, h("p", { class: "problem-box" }, error.message));
-        yes.disabled = false;
+        if (!dialog.isConnected && !isLook) notice(`${title}: ${error.message}`, true);
       }
+      underWay = yes.disabled = false;
+      if (isClosed) resolve(done);
+      else if (done && dialog.isConnected) dialog.close();
+      else if (done && !isLook) notice(`${title}: done.`); // the view has been left
     }
 
     dialog.addEventListener("close", () => {
+      isClosed = true;
       dialog.remove();
-      resolve(done);
+      if (!underWay || isLook) resolve(done);
     });
     document.body.append(dialog);
     dialog.showModal();

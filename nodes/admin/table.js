@@ -2,7 +2,8 @@
 import { h } from "./dom.js";
 
 /**
- * A table. `columns`: [{ name, cell(item), num, id, tight }]; a cell that is null is left out of the cards; `tight` does not break.
+ * A table. `columns`: [{ name, cell(item), num, id, tight, long }]; a cell that is null is left out of the cards; `tight` does not
+ * break, `long` breaks anywhere, so that a long name pushes no other column out of view.
  * `caption` tells screen readers what it is.
  */
 export function table(caption, columns, items, { empty = "Nothing here." } = {}) {
@@ -19,7 +20,7 @@ const rowProps = (item) => (item.id ? { dataset: { id: item.id } } : null);
 function cell(column, item) {
   const content = column.cell(item);
   const isBlank = content === null || content === undefined || content === false || content === "";
-  const kind = [column.num && "num", column.id && "id", column.tight && "tight", isBlank && "blank"].filter(Boolean).join(" ");
+  const kind = [column.num && "num", column.id && "id", column.tight && "tight", column.long && "long", isBlank && "blank"].filter(Boolean).join(" ");
   return h("td", { class: kind || null, dataset: { name: column.name } }, h("div", null, content));
 }
 

@@ -130,9 +130,13 @@ class EventHub:
             self._clients.discard(client)
             self._context.feed.listeners = len(self._clients)
             if not self._clients:
-                for task in self._working:
-                    task.cancel()
-                self._working, self._state = [], None
+                self._end_work()
+
+    def _end_work(self) -> None:
+        for task in self._working:
+            if task is not asyncio.current_task():
+                task.cancel()
+        self._working, self._state = [], None
 
     def close(self) -> None:
         """Let all clients go: the node stops."""
@@ -144,6 +148,7 @@ class EventHub:
             await part()
         except Exception:
             log.exception("sending events to clients failed")
+            self._end_work()  # whoever comes next begins it anew, also while others are on their way out
             self.close()  # they come again
 
     async def _hear(self) -> None:

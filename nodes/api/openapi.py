@@ -189,7 +189,7 @@ def _paths() -> dict[str, Any]:
                               parameters=[parameter("open"), parameter("task_id"), *page])},
         "/v1/queues": {
             "get": _operation("The queues, by name", {200: _ref("QueuePage")}, (422,),
-                              parameters=page)},
+                              parameters=[parameter("contains"), *page])},
         "/v1/queues/{queue}": {
             "get": _operation("One queue", {200: _ref("QueueView")}, (422,), parameters=queue),
             "put": _operation("Pause, resume or limit a queue", {200: _ref("QueueView")},

@@ -106,13 +106,14 @@ class QueueHandlers:
 
     async def listing(self, request: web.Request) -> web.Response:
         """Every queue of which anything is set, or that has tasks, a stream or workers."""
-        queries.known_only(request, ("limit", "cursor"))
+        queries.known_only(request, ("contains", "limit", "cursor"))
         limit, after = queries.limit(request), queries.queue_cursor(request)
+        part = (queries.text(request, "contains") or "").lower()
         controls = {one.queue: one for one in await queues.controls(self._context.api_db)}
         depths = await self._depths()
         until = _until()
         names = sorted({*controls, *depths, *await self._streams(until)})
-        found = [name for name in names if after is None or name > after]
+        found = [name for name in names if part in name.lower() and (after is None or name > after)]
         more = queries.encode_cursor(found[limit - 1]) if len(found) > limit else None
         shown = [controls.get(name) or Control(name) for name in found[:limit]]
         return answers.body(QueuePage(await self._views(shown, depths, until), more))

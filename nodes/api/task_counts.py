@@ -1,6 +1,7 @@
 """How many tasks there are, counted at most every few seconds however many ask."""
 
 import asyncio
+import logging
 from datetime import datetime
 from typing import NamedTuple
 
@@ -10,6 +11,8 @@ from duly.storage import counting
 from duly.storage.counting import Counts, Depth
 from duly.storage.errors import StoreUnavailableError
 from duly.wheel.durations import from_us
+
+log = logging.getLogger("duly.api")
 
 _EVERY_S = 5.0
 _COUNT_S = 0.05
@@ -50,11 +53,13 @@ class TaskCounts:
             counts = await counting.counts(
                 context.api_db, now, _COUNT_S, context.clock.monotonic, sorted(context.slots)
             )
+            self._known = Counted(counts, now)
         except StoreUnavailableError:
             pass  # readyz says so; what was known stays
-        else:
-            self._known = Counted(counts, now)
-        self._again_at = context.clock.monotonic() + _EVERY_S
+        except Exception:
+            log.exception("counting the tasks failed")
+        finally:
+            self._again_at = context.clock.monotonic() + _EVERY_S
 
 
 def largest(queues: dict[str, Depth], most: int) -> dict[str, Depth]:

@@ -101,8 +101,10 @@ class BulkRunner(Actor[NoReturn]):
         tell_at = loop.time() + _TELL_EVERY_S
         for first in range(0, len(rows), _AT_ONCE):
             some = rows[first : first + _AT_ONCE]
-            if loop.time() >= tell_at or await self.pause(pace.wait_s(len(some))):
+            wait_s = min(pace.wait_s(), tell_at - loop.time())
+            if await self.pause(max(0.0, wait_s)) or loop.time() >= tell_at:
                 return acted
+            pace.took(len(some))
             answers = await asyncio.gather(*map(acts.act, some), return_exceptions=True)
             acted = _Acted(
                 some[-1].id, acted.done + answers.count(True), acted.refused + answers.count(False)
@@ -138,9 +140,10 @@ class _Pace:
         self._clock = asyncio.get_running_loop().time
         self._free_at = self._clock()
 
-    def wait_s(self, count: int) -> float:
-        """How long to wait before so many tasks; what was not used before is not made up for."""
-        now = self._clock()
-        at = max(now, self._free_at)
-        self._free_at = at + count / self._rate
-        return at - now
+    def wait_s(self) -> float:
+        """How long to wait before the next tasks."""
+        return max(0.0, self._free_at - self._clock())
+
+    def took(self, count: int) -> None:
+        """So many have their turn; time that was not used before is not made up for."""
+        self._free_at = max(self._clock(), self._free_at) + count / self._rate

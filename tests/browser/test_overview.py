@@ -298,3 +298,22 @@ async def test_a_session_that_has_ended_is_noticed_by_the_stream(
         await _hide(page, hidden)
     await expect(page.get_by_label("Token")).to_be_visible()
     await expect(page.get_by_text("The session has ended.")).to_be_visible()
+
+
+async def test_estimates_are_marked_in_the_table_of_queues(
+    guarded: RunningNode, admin: Site
+) -> None:
+    await guarded.client.submit("a", queue="mails", run_at=FAR)
+
+    async def as_of_a_large_store(route: Route) -> None:
+        answer = await route.fetch()
+        stats = await answer.json()
+        counts = {"by_status": {"pending": 5}, "by_queue": {"mails": {"pending": 5, "due": 0}}}
+        stats["counts"] = {**(stats["counts"] or {}), **counts, "exact": False}
+        await route.fulfill(response=answer, json=stats)
+
+    page = await admin.open("/admin", role="read")
+    await page.route("**/v1/stats", as_of_a_large_store)
+    await page.reload()
+    row = page.get_by_role("table", name="Tasks by queue").locator("tbody tr")
+    await expect(row.locator("td").nth(1)).to_have_text("≈ 5")

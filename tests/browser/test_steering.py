@@ -1,8 +1,12 @@
 """What admins do on the page: queues, bulk actions; and the ledger that tells what became of it."""
 
+import asyncio
+from urllib.parse import quote
+
+import pytest
 from browser_rig import Site
 from node_rig import RunningNode
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 from waiting import wait_for
 
 FAR = "2040-01-01T00:00:00Z"
@@ -49,13 +53,84 @@ async def test_pause_a_queue_and_set_its_limits(guarded: RunningNode, admin: Sit
     assert (queue["paused"], queue["rate"], queue["max_in_flight"]) == (False, None, 7)
 
 
+async def test_a_queue_is_found_by_a_part_of_its_name(guarded: RunningNode, admin: Site) -> None:
+    for name in ("mails", "mails/slow", "reports"):
+        assert (
+            await guarded.call("PUT", f"/v1/queues/{quote(name, safe='')}", {"rate": 1})
+        ).status == 200
+    page = await admin.open("/admin/queues", role="read")
+    rows = page.locator("tbody tr")
+    await expect(rows).to_have_count(3)
+    await page.get_by_label("Name").fill("MAIL")
+    await page.get_by_role("button", name="Search").click()
+    await expect(rows).to_have_count(2)
+    assert page.url.endswith("?contains=MAIL")
+    await page.get_by_label("Name").fill("nobody")
+    await page.get_by_role("button", name="Search").click()
+    await expect(page.get_by_text("No queue is named like this.")).to_be_visible()
+    await page.get_by_role("link", name="Clear").click()
+    await expect(rows).to_have_count(3)
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+async def test_a_long_name_pushes_nothing_out_of_view(
+    guarded: RunningNode, admin: Site, width: int
+) -> None:
+    name = ("a" * 60 + "." + "b" * 39)[:100]
+    await guarded.client.submit("t" * 200, queue=name, run_at=FAR)
+    assert (
+        await guarded.call("PUT", f"/v1/queues/{name}", {"rate": 1.5, "paused": True})
+    ).status == 200
+    page = await admin.open("/admin/queues", role="admin", width=width)
+    limits = page.get_by_role("button", name=f"Limits of {name}")
+    overview = page.get_by_role("table", name="Tasks by queue").locator("tbody td > div").last
+    for path, last in (("/admin/queues", limits), ("/admin", overview)):
+        await page.goto(path)
+        await last.wait_for()
+        box = await last.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= width
+        wide = await page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_who_closes_a_question_under_way_is_told_what_became_of_it(
+    guarded: RunningNode, admin: Site, refused: bool
+) -> None:
+    await guarded.client.submit("a", queue="mails", run_at=FAR)
+    page = await admin.open("/admin/queues", role="admin")
+    sent, closed = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        sent.set()
+        await closed.wait()
+        if refused:
+            await route.fulfill(status=503, json={"status": 503, "detail": "PostgreSQL is away"})
+        else:
+            await route.continue_()
+
+    await page.route("**/v1/queues/mails", hold)
+    await page.get_by_role("button", name="Pause mails").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_role("button", name="Pause", exact=True).click()
+    await wait_for(sent.is_set, 60, "the change is sent")
+    await page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+    closed.set()
+    said = "mails: pause: PostgreSQL is away" if refused else "Queue mails is set"
+    await expect(page.locator("#notices")).to_contain_text(said)
+    row = page.locator("tbody tr", has_text="mails")
+    await expect(row).to_contain_text("open" if refused else "paused")
+
+
 async def test_only_admins_have_buttons_for_queues_and_bulk(
     guarded: RunningNode, admin: Site
 ) -> None:
     await guarded.client.submit("a", queue="mails", run_at=FAR)
     page = await admin.open("/admin/queues", role="submit")
     await expect(page.locator("tbody tr")).to_contain_text("mails")
-    await expect(page.locator("main button")).to_have_count(0)
+    await expect(page.locator("main table button")).to_have_count(0)
     await page.goto("/admin/failed")
     await expect(page.get_by_text("Nothing has failed.")).to_be_visible()
     await expect(page.get_by_role("button", name="Retry all")).to_have_count(0)

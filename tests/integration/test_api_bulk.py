@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+import anyio
 import pytest
 from node_rig import RunningNode, running_node
 from redis.asyncio import Redis
@@ -11,7 +12,9 @@ from store_rig import query
 from waiting import wait_for
 
 from duly.nodes.bulk import runner
+from duly.nodes.bulk.acts import Acts
 from duly.storage import bulk
+from duly.storage.tasks import TaskRow
 from duly.wheel.durations import from_us, parse_time
 
 FAR = "2040-01-01T00:00:00Z"
@@ -121,16 +124,60 @@ async def test_failed_tasks_are_retried_once(node: RunningNode) -> None:
     assert await statuses(node, [str(task.id) for task in tasks]) <= {"pending", "running"}
 
 
-async def test_what_is_submitted_after_the_job_began_is_not_touched(node: RunningNode) -> None:
-    # At this rate the first page has one task, so that the newer ones come into later ones.
+async def test_what_is_submitted_after_the_job_began_is_not_touched(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # At this rate the first page has two tasks, so that the newer ones come into later ones: the job does not
+    # go on before they are there.
+    act, at_work, go_on = Acts.act, anyio.Event(), anyio.Event()
+
+    async def held(self: Acts, row: TaskRow) -> bool:
+        at_work.set()
+        await go_on.wait()
+        return await act(self, row)
+
+    monkeypatch.setattr(Acts, "act", held)
+    looked: list[str] = []
+    concerns = Acts.concerns
+
+    def noted(self: Acts, row: TaskRow) -> bool:
+        looked.append(str(row.id))
+        return concerns(self, row)
+
+    monkeypatch.setattr(Acts, "concerns", noted)
     await submitted(node, 4, queue="old")
     job = await begun(node, "cancel", {"queue": "old"}, rate=2)
+    with anyio.fail_after(60):
+        await at_work.wait()
     low = "00000000-0000-0000-0000-00000000000"  # below the place at which the job is
     late = [f"{low}{n}" for n in range(3)]
     batch = [{"type": "a", "queue": "old", "id": one, "run_at": FAR} for one in late]
     assert (await node.call("POST", "/v1/tasks/batch", {"tasks": batch})).status == 201
+    go_on.set()
     assert (await ended(node, job["id"]))["done"] == 4
+    assert set(late) <= set(looked), "the job has not come by them"
     assert await statuses(node, late) == {"pending"}
+
+
+async def test_a_job_that_waits_for_its_rate_shows_that_it_lives(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_TELL_EVERY_S", 0.1)
+    await submitted(node, 3, queue="old")
+    job = await begun(node, "cancel", {"queue": "old"}, rate=0.1)  # ten seconds between two
+    seen: set[str] = set()
+
+    async def lives() -> bool:
+        now = (await node.call("GET", f"/v1/bulk/{job['id']}")).body
+        if now["done"] == 1:
+            seen.add(now["updated_at"])
+        return len(seen) > 3 or now["done"] > 1
+
+    await wait_for(lives, 60, "it records again and again what it has done")
+    assert len(seen) > 3, "it waited for its rate without a sign of life"
+    assert (await node.call("POST", f"/v1/bulk/{job['id']}/stop")).status == 200
+    stopped = await ended(node, job["id"])
+    assert (stopped["status"], stopped["done"] < 3) == ("stopped", True)
 
 
 async def test_a_job_can_be_stopped(node: RunningNode) -> None:

@@ -13,7 +13,7 @@ from waiting import wait_for
 
 from duly.actors.feed import Feed
 from duly.nodes.api.access import Caller
-from duly.nodes.api.event_hub import QUEUE_MAX, Client, Line
+from duly.nodes.api.event_hub import QUEUE_MAX, Client, EventHub, Line
 from duly.nodes.settings import Token
 
 FAR = "2040-01-01T00:00:00Z"
@@ -162,6 +162,31 @@ async def test_only_so_many_may_look_on(node: RunningNode, monkeypatch: pytest.M
     async with events(node.http) as stream:
         await node.client.submit("a", run_at=FAR)
         await stream.until("task", change="submitted")
+
+
+async def test_who_comes_after_a_failure_is_served_while_others_are_on_their_way_out(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = True
+
+    async def newest() -> list[bytes]:
+        if fails:
+            raise RuntimeError("a fault")
+        return [b'{"n": 1}']
+
+    hub = EventHub(node.context, newest)
+    with hub.client(lambda _: True, None) as first:
+        await wait_for(lambda: first.closed, 60, "the first has to go")
+        fails = False
+        with hub.client(lambda _: True, None) as second:
+            heard: list[str] = []
+
+            async def told() -> bool:
+                heard.extend(line.name for line in await second.lines(0.1))
+                return {"stats", "state"} <= set(heard)
+
+            await wait_for(told, 60, "the second hears")
+            assert not second.closed
 
 
 async def test_one_token_may_not_take_all_streams(

@@ -149,6 +149,9 @@ async def test_every_queue_with_anything_is_listed(node: RunningNode, redis_url:
                 break
             cursor = f"&cursor={page['next_cursor']}"
         assert pages == [["idle", "later", "now"], ["set"]]
+        found = (await node.call("GET", "/v1/queues?contains=L")).body["items"]
+        assert [one["queue"] for one in found] == ["idle", "later"]
+        assert (await node.call("GET", "/v1/queues?contains=%00")).fields == ["contains"]
 
 
 async def test_a_pause_holds_on_all_nodes_and_over_a_restart(

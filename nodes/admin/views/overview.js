@@ -75,16 +75,17 @@ function tablesOf({ counts, windows }) {
   const types = Object.entries(hour.durations).map(([name, of]) => ({ name, ...of }));
   const stages = ["ticked", "claimed", "published", "started"].map((name) => ({ name, ...hour.stages[name] }));
   const times = ["p50", "p95", "p99"].map((name) => ({ name, num: true, cell: (row) => duration(row[name]) }));
-  const numbers = (...names) => names.map((name) => ({ name, num: true, cell: (row) => count(row[name]) }));
-  const named = (title) => ({ name: title, cell: (row) => (row.name === "_other" ? h("i", null, "all others") : row.name) });
+  const about = counts && !counts.exact ? "≈ " : "";
+  const numbers = (names, sign = "") => names.map((name) => ({ name, num: true, cell: (row) => `${sign}${count(row[name])}` }));
+  const named = (title) => ({ name: title, long: true, cell: (row) => (row.name === "_other" ? h("i", null, "all others") : row.name) });
   const section = (title, content) => h("section", { "aria-label": title }, h("h2", null, title), content);
   return h("div", { class: "cols" },
     section("Queues", table("Tasks by queue", [
-      { name: "Queue", cell: (row) => (row.name === "_other" ? h("i", null, "all others") : h("a", { href: `/admin/tasks?${new URLSearchParams({ queue: row.name })}` }, row.name)) },
-      ...numbers("pending", "due", "paused", "running")], queues, { empty: "No task is waiting or running." })),
+      { name: "Queue", long: true, cell: (row) => (row.name === "_other" ? h("i", null, "all others") : h("a", { href: `/admin/tasks?${new URLSearchParams({ queue: row.name })}` }, row.name)) },
+      ...numbers(["pending", "due", "paused", "running"], about)], queues, { empty: "No task is waiting or running." })),
     h("div", null,
       section("From the due time until a task was …, last hour", table("Lag by stage", [named("Stage"), ...times], stages)),
-      section("How long attempts took, last hour", table("Durations by type", [named("Type"), ...numbers("count"), ...times], types, { empty: "No attempt has ended." }))));
+      section("How long attempts took, last hour", table("Durations by type", [named("Type"), ...numbers(["count"]), ...times], types, { empty: "No attempt has ended." }))));
 }
 
 /** The charts, and the points that they show. */

@@ -2,13 +2,16 @@
 import { change, get, may, withQuery } from "../api.js";
 import { ask, notice } from "../dialog.js";
 import { field, fill, h } from "../dom.js";
+import { filters } from "../filters.js";
 import { badge, count, time } from "../format.js";
 import { pager, table } from "../table.js";
 
 const isSet = (value) => value !== null && value !== undefined;
 
+const FIELDS = [{ name: "contains", label: "Name", placeholder: "a part of it", wide: true }];
+
 const columns = (load) => [
-  { name: "Queue", cell: (one) => h("a", { href: `/admin/tasks?${new URLSearchParams({ queue: one.queue })}` }, one.queue) },
+  { name: "Queue", long: true, cell: (one) => h("a", { href: `/admin/tasks?${new URLSearchParams({ queue: one.queue })}` }, one.queue) },
   { name: "State", cell: state },
   { name: "Pending", num: true, cell: (one) => count(one.pending) },
   { name: "Running", num: true, cell: (one) => count(one.running) },
@@ -69,13 +72,14 @@ async function set(one, confirm, body, read, load, controls = {}) {
 
 export async function show(main, context) {
   const list = h("div");
-  const query = { limit: 100, cursor: context.query.get("cursor") };
+  const contains = context.query.get("contains");
+  const query = { limit: 100, cursor: context.query.get("cursor"), contains };
   const load = async () => {
     const page = await get(withQuery("/v1/queues", query), context.signal);
-    fill(list, table("Queues by name", columns(load), page.items, { empty: "No queue has been used yet." }),
+    fill(list, table("Queues by name", columns(load), page.items, { empty: contains ? "No queue is named like this." : "No queue has been used yet." }),
       pager(context, page, `${page.items.length} shown`));
   };
-  fill(main, h("div", { class: "head" }, h("h1", null, "Queues")), list);
+  fill(main, h("div", { class: "head" }, h("h1", null, "Queues")), filters(context, FIELDS), list);
   await load();
   // Not under the fingers of somebody who is about to press a button in it.
   context.every(3, async () => {
