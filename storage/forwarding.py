@@ -150,16 +150,24 @@ async def get(db: Database, task_id: UUID) -> Kept | None:
 async def take(
     db: Database, region: str, node: str, now: datetime, until: datetime, most: int, most_bytes: int
 ) -> list[Kept] | None:
-    """What is to be handed to a region now, by this node until then; None: another node does it."""
+    """What is to be handed to a region now, by this node until then; None: another node does it.
+
+    `sent` is as it was before: whether they may have arrived already.
+    """
     rows = await db.fetch("take_forwarded", region, node, now, until, most, most_bytes)
     if not rows[0]["mine"]:
         return None
-    return [Kept(*tuple(row)[1:]) for row in rows if row["id"] is not None]
+    return [
+        Kept(*tuple(row)[2:])._replace(sent=row["was_sent"])
+        for row in rows
+        if row["id"] is not None
+    ]
 
 
-async def unsend(db: Database, ids: Sequence[UUID]) -> None:
-    """These did not arrive, for certain."""
-    await db.fetch("unsend_forwarded", list(ids))
+async def unsend(db: Database, region: str, node: str, taken: Sequence[Kept]) -> None:
+    """What this node has taken did not arrive, for certain; unless an earlier try may have."""
+    ids = [kept.id for kept in taken if not kept.sent]
+    await db.fetch("unsend_forwarded", ids, region, node)
 
 
 async def settle(db: Database, outcomes: Sequence[Outcome], now: datetime) -> None:

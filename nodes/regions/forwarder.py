@@ -120,12 +120,12 @@ class Forwarder(Actor[NoReturn]):
                 try:
                     verdicts = await self._hand(region, rows)
                 except _TooMuchError:
-                    await forwarding.unsend(db, [row.id for row in rows])
+                    await forwarding.unsend(db, region, node, rows)
                     page = len(rows) // 2
                     continue
                 except UnreachableError as error:
                     if not error.sent:
-                        await forwarding.unsend(db, [row.id for row in rows])
+                        await forwarding.unsend(db, region, node, rows)
                     raise
                 await self._settle(rows, verdicts)
             self._regions.failing.pop(region, None)
@@ -152,7 +152,8 @@ class Forwarder(Actor[NoReturn]):
             verdicts = _decoder.decode(answer.body).answers
         except msgspec.MsgspecError as error:
             raise UnreachableError(region, f"its answer is not ours: {error}", sent=True) from None
-        if len(verdicts) != len(rows):
+        whole = all((one.task_id is None) == (one.status >= 400) for one in verdicts)
+        if len(verdicts) != len(rows) or not whole:
             raise UnreachableError(region, "its answer is not whole", sent=True)
         return verdicts
 

@@ -32,30 +32,36 @@ where f.id = $1;
 
 -- name: take_forwarded
 -- For the one node that has the turn (until $4): what a region ($1) is to be handed next, up to $5 tasks of
--- $6 bytes. Marked before it is sent, so that a cancel knows that it may come too late.
+-- $6 bytes. Marked before it is sent, so that a cancel knows that it may come too late; answers whether it was
+-- marked already.
 with turn as (
     insert into region_turns as r (region, holder, until) values ($1, $2, $4::timestamptz)
     on conflict (region) do update set holder = excluded.holder, until = excluded.until
     where r.until <= $3 or r.holder = excluded.holder
     returning r.region
 ), next as (
-    select id, sum(length(body)) over (order by seq) as bytes, row_number() over (order by seq) as place
-    from (select id, seq, body from forwarded where region = $1 and state = 'waiting'
+    select id, sent, sum(length(body)) over (order by seq) as bytes, row_number() over (order by seq) as place
+    from (select id, seq, body, sent from forwarded where region = $1 and state = 'waiting'
           order by seq limit $5) w
 ), marked as (
     update forwarded f set sent = true
     from next n
     where f.id = n.id and f.state = 'waiting' and exists (select from turn)
       and (n.bytes <= $6::bigint or n.place = 1)
-    returning f.*
+    returning f.*, n.sent as was_sent
 )
-select exists (select from turn) as mine, {forwarded_columns m}
+select exists (select from turn) as mine, m.was_sent, {forwarded_columns m}
 from (values (1)) as one left join marked m on true
 order by m.seq;
 
 -- name: unsend_forwarded
--- These surely did not arrive.
-update forwarded set sent = false where id = any($1::uuid[]) and state = 'waiting' returning id;
+-- These surely did not arrive. If another node has the turn ($2, $3) by now, it may have sent them, too.
+with turn as materialized (
+    select region from region_turns where region = $2 and holder = $3 for update
+)
+update forwarded set sent = false
+where id = any($1::uuid[]) and state = 'waiting' and exists (select from turn)
+returning id;
 
 -- name: settle_forwarded
 -- What became of them there.
