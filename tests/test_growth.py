@@ -23,7 +23,11 @@ def listed(heading: str) -> list[str]:
 
 def defined() -> tuple[set[str], set[str]]:
     """(keys, channels) of storage/keys.py: functions as `name(parameter)`."""
-    functions = {name: value for name, value in vars(keys).items() if inspect.isfunction(value)}
+    functions = {
+        name: value
+        for name, value in vars(keys).items()
+        if inspect.isfunction(value) and '"duly:' in inspect.getsource(value)
+    }
     found = {
         f"{name}({', '.join(inspect.signature(value).parameters)})": value.__doc__ or ""
         for name, value in functions.items()
