@@ -40,7 +40,7 @@ def add_to(commands: Any) -> None:
         description="Write whole days (UTC) of finished tasks and runs to compressed files of JSON lines, "
         "a file for each day and kind. What is there already and is right stays; so it can be run "
         "again at any time.",
-        parents=[settings.flags(["database_url"])],
+        parents=[settings.flags(["database_url", "database_urls"])],
     )
     out.add_argument(
         "--to", type=Path, required=True, metavar="DIR", help="the folder of the archive"
@@ -51,6 +51,8 @@ def add_to(commands: Any) -> None:
     which.add_argument("--older-than", type=_age, metavar="AGE", default=timedelta(0),
                        help="days that ended so long ago: 5d, 36h, 2w or an ISO 8601 duration")  # fmt: skip
     out.add_argument("--kind", choices=_KINDS, default="all", help="default: %(default)s")
+    out.add_argument("--store", type=int, choices=range(64), metavar="N",
+                     help="of several stores the one at this place of database_urls, from 0")  # fmt: skip
     out.set_defaults(run=_guarded(_export))
     for name, run, text in (
         ("list", _list, "list the files of an archive"),
@@ -74,10 +76,15 @@ def _guarded(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Nam
 
 
 def _export(args: argparse.Namespace) -> int:
-    database_url = settings.read(args).database_url
-    if database_url is None:
+    urls = settings.read(args).stores
+    if not urls:
         fail("database_url is not set: give --database-url or DULY_DATABASE_URL")
-    gone = asyncio.run(_export_from(database_url, args))
+    if len(urls) > 1 and args.store is None:
+        fail(f"there are {len(urls)} stores: give --store, from 0 to {len(urls) - 1}")
+    at = args.store or 0
+    if at >= len(urls):
+        fail(f"there is no store {at}: they are numbered from 0 to {len(urls) - 1}")
+    gone = asyncio.run(_export_from(urls[at], args))
     return 1 if gone else 0
 
 

@@ -350,6 +350,21 @@ async def test_a_wrong_folder(
     assert answer.err == f"duly: {tmp_path} is no archive: it has no manifest.json\n"
 
 
+async def test_of_several_stores_one_is_named(
+    db: Database, duly: Duly, fresh_database: str, out: Path
+) -> None:
+    await with_days(db, 1)
+    words = ("archive", "export", "--to", out, "--database-urls")
+    several = (*words, f"{fresh_database},postgresql://127.0.0.1:1/x")
+    answer = await duly(*several)
+    assert (answer.code, answer.err) == (2, "duly: there are 2 stores: give --store, from 0 to 1\n")
+    answer = await duly(*several, "--store", "2")
+    assert answer.err == "duly: there is no store 2: they are numbered from 0 to 1\n"
+    assert (await duly(*several, "--store", "1")).code == 1
+    assert (await duly(*several, "--store", "0")).code == 0
+    assert (await duly(*words, fresh_database)).code == 0
+
+
 async def test_two_exports_do_not_write_to_one_folder(db: Database, go: Duly, out: Path) -> None:
     await with_days(db, 1)
     store = (await query(db, "select id from archive_source"))[0]["id"]
