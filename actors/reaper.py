@@ -151,6 +151,9 @@ class Reaper(Actor[ReaperMessage]):
         began = self._context.clock.monotonic()
         crew = await self._context.streams.crew(queue)
         self._note_stall(began)
+        if not crew.marks:
+            self._known.discard(queue)
+            return
         if self._queues.failing(queue):
             await self._context.streams.check_queue(queue)
             self._queues.worked(queue)

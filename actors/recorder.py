@@ -149,7 +149,6 @@ class Recorder(Actor[RecorderMessage]):
             return Patience.FIRST_S
         if isinstance(error, ResponseError) and is_missing(error):
             # FLUSHALL, or a stream was deleted, or a queue forgotten: no trouble if it can be mended.
-            self._context.streams.forget_announced()
             self._queues_at = 0.0
             if not self._groups_lost:
                 self._groups_lost = True
@@ -167,6 +166,8 @@ class Recorder(Actor[RecorderMessage]):
         unlisted = set(self._queues) - known
         for queue in unlisted:
             streams.forget_announced(queue)
+            self._groups_lost = False  # by another node that forgets one queue after another
+        listed = frozenset(known)
         if unlisted or (not self._queues and clock.monotonic() >= self._running_at):
             # Forgotten because nothing runs there, or lost with Redis's data: who runs, will report.
             self._running_at = clock.monotonic() + _QUEUES_EVERY_S
@@ -178,7 +179,11 @@ class Recorder(Actor[RecorderMessage]):
                 self._running_at = 0.0
         idle_ms, self._orphan_idle_ms = self._orphan_idle_ms, _ORPHAN_IDLE_MS
         try:
-            self._queues = [one for one in sorted(known) if await self._is_readable(one, idle_ms)]
+            self._queues = [
+                one
+                for one in sorted(known)
+                if await self._is_readable(one, idle_ms, listed=one in listed)
+            ]
         except TROUBLE:
             self._orphan_idle_ms = min(idle_ms, self._orphan_idle_ms)
             raise
@@ -207,8 +212,11 @@ class Recorder(Actor[RecorderMessage]):
                 await self._handle(left)
         self._came -= came
 
-    async def _is_readable(self, queue: str, idle_ms: int) -> bool:
-        """Make its group if need be; False if something else is in the place of its stream."""
+    async def _is_readable(self, queue: str, idle_ms: int, *, listed: bool) -> bool:
+        """Make its group if need be; False if something else is in the place of its stream.
+
+        False, too, if its name was `listed` and is not any more: another node has forgotten it meanwhile.
+        """
         streams = self._context.streams
         if self._aside.pause_s(queue):
             return False
@@ -218,6 +226,8 @@ class Recorder(Actor[RecorderMessage]):
         except ResponseError as error:
             if is_missing(error):
                 streams.forget_announced(queue)
+                if listed and not await streams.is_known(queue):
+                    return False
                 await streams.announce_reports(queue)
                 return True
             if not is_of_one_queue(error):

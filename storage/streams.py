@@ -195,6 +195,10 @@ class Streams:
         """Every queue that any node has published to."""
         return {text(name) for name in await self._command("SMEMBERS", keys.QUEUES)}
 
+    async def is_known(self, queue: str) -> bool:
+        """Whether it is one of these now."""
+        return bool(await self._command("SISMEMBER", keys.QUEUES, queue))
+
     async def read_reports(
         self, queues: Sequence[str], *, block_ms: int, again: bool = False
     ) -> list[Report]:
@@ -319,12 +323,17 @@ class Streams:
     # Looking after workers
 
     async def crew(self, queue: str) -> Crew:
-        """The workers of a queue, dead or alive. The group is made anew if it is gone."""
+        """The workers of a queue, dead or alive. The group is made anew if it is gone.
+
+        Without marks if the queue's name is gone, too: another node has forgotten it.
+        """
         try:
             rows = await self._command("XINFO CONSUMERS", keys.tasks(queue), keys.WORKERS_GROUP)
         except ResponseError as error:
             if not is_missing(error):
                 raise
+            if not await self.is_known(queue):
+                return Crew([], frozenset())
             await self.announce(queue)
             rows = []
         facts = {text(fact["name"]): fact for fact in map(pairs, rows)}
@@ -399,16 +408,16 @@ class Streams:
     async def forget_queue(self, queue: str) -> bool:
         """Remove a queue's name and keys if it is empty and has no worker; answers whether it was.
 
-        A publication that comes in between makes everything anew.
+        The name goes first: who finds the keys gone looks whether it is there. A publication that comes in
+        between makes everything anew.
         """
+        await self._command("SREM", keys.QUEUES, queue)
         names = [keys.tasks(queue), keys.reports(queue), keys.inflight(queue), keys.entries(queue)]
         args = [keys.WORKERS_GROUP, keys.MARK]
         if not await self._scripts.run("forget_queue", names, args):
+            await self._command("SADD", keys.QUEUES, queue)
             return False
         self.forget_announced(queue)
-        await self._command("SREM", keys.QUEUES, queue)
-        if await self._command("EXISTS", keys.tasks(queue)):
-            await self.announce(queue)  # published to before its name went
         return True
 
     async def inflight_page(self, queue: str, cursor: int) -> tuple[int, list[tuple[str, str]]]:

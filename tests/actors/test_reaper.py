@@ -21,6 +21,7 @@ from duly.storage import keys, slots
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import RunningRow
 from duly.storage.stream_facts import Crew, Held
+from duly.storage.streams import Streams
 
 Q = "default"
 
@@ -366,6 +367,32 @@ async def test_streams_that_are_lost_together_are_told_in_one_line(
             await hand.call("DEL", *map(keys.tasks, queues))
     start = "20 stream(s) lost, so looking at every running task: "
     assert told(caplog) == [start + "queues q00, q01, q02, q03, q04 and 15 more"]
+
+
+async def test_queues_that_another_node_forgets_in_the_middle_of_a_round_are_not_lost(
+    context: Context, hand: HandWorker, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = Streams(redis_url, "node-b", 5.0)
+    queues = [f"idle-{number:02}" for number in range(20)]
+    for queue in queues:
+        await context.streams.announce(queue)
+    looking = Reaper(context)
+    await looking._look_at_workers()
+    known = context.streams.known_queues
+
+    async def and_then_they_go() -> set[str]:
+        before = await known()
+        for queue in queues:
+            assert await other.forget_queue(queue)
+        return before
+
+    context.streams.known_queues = and_then_they_go  # type: ignore[method-assign]
+    await looking._look_at_workers()
+    await other.close()
+    assert told(caplog) == []
+    assert await hand.call("KEYS", "duly:{idle*") == []
+    assert await known() == set()
+    assert not looking._marks
 
 
 async def test_what_is_published_again_in_a_round_is_told_in_one_line(

@@ -22,6 +22,7 @@ from duly.storage.claims import Claimed
 from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.stream_facts import Report
+from duly.storage.streams import Streams
 
 Q = "default"
 
@@ -295,6 +296,31 @@ async def test_a_queue_that_this_node_has_just_published_to_is_read_soon(
         return one._queues == [Q, "new"]
 
     await wait_for(read, 60, "it is read")
+
+
+async def test_queues_that_another_node_forgets_are_no_trouble(
+    context: Context, hand: HandWorker, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = Streams(redis_url, "node-b", 5.0)
+    queues = [f"idle-{number:03}" for number in range(150)]
+    for queue in queues:
+        await context.streams.announce(queue)
+    reading = Recorder(context)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(reading.serve, anyio.Event())
+        await wait_for(lambda: len(reading._queues) == 150, 60, "it reads of all of them")
+        for queue in queues:
+            assert await other.forget_queue(queue)
+        await dispatched(context)
+        (taken,) = await hand.read()
+        await hand.report(taken)
+        await hand.nothing_left()
+        await wait_for(lambda: reading._queues == [Q], 60, "it reads of those that are left")
+        tasks.cancel_scope.cancel()
+    assert await other.known_queues() == {Q}
+    await other.close()
+    assert await hand.call("KEYS", "duly:{idle*") == []
+    assert [one.getMessage() for one in caplog.records if one.levelname == "WARNING"] == []
 
 
 async def test_a_gain_of_slots_brings_what_a_dead_node_had_read(

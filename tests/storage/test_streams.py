@@ -390,9 +390,12 @@ async def test_a_publication_while_a_queue_is_forgotten_is_not_lost(
         for number in range(200):
             queue = f"q{number}"
             await other.announce(queue)
-            done, _ = await asyncio.gather(
-                streams.forget_queue(queue), other.publish(queue, [task()])
-            )
+
+            async def publish(queue: str = queue, wait_s: float = number % 5 * 0.0003) -> None:
+                await asyncio.sleep(wait_s)  # at another moment each time
+                await other.publish(queue, [task()])
+
+            done, _ = await asyncio.gather(streams.forget_queue(queue), publish())
             forgotten += done
             read = await run(
                 client, "XREADGROUP", "GROUP", keys.WORKERS_GROUP, "w",

@@ -82,7 +82,7 @@ function tablesOf({ counts, windows }) {
   return h("div", { class: "cols" },
     section("Queues", table("Tasks by queue", [
       { name: "Queue", long: true, cell: (row) => (row.name === "_other" ? h("i", null, "all others") : h("a", { href: `/admin/tasks?${new URLSearchParams({ queue: row.name })}` }, row.name)) },
-      ...numbers(["pending", "due", "paused", "running"], about)], queues, { empty: "No task is waiting or running." })),
+      ...numbers(["pending", "due", "paused", "running"], about)], queues, { empty: about ? "None in the part of the tasks that was counted." : "No task is waiting or running." })),
     h("div", null,
       section("From the due time until a task was …, last hour", table("Lag by stage", [named("Stage"), ...times], stages)),
       section("How long attempts took, last hour", table("Durations by type", [named("Type"), ...numbers(["count"]), ...times], types, { empty: "No attempt has ended." }))));

@@ -189,6 +189,7 @@ class Draws:
     def _known(self) -> Call:
         words = self._rng.choice((
             ("SADD", keys.QUEUES, _QUEUE), ("SREM", keys.QUEUES, _QUEUE), ("SMEMBERS", keys.QUEUES),
+            ("SISMEMBER", keys.QUEUES, _QUEUE),
         ))  # fmt: skip
         return self._command(*words)
 

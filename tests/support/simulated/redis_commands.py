@@ -186,6 +186,11 @@ def _srem(redis: Commands, words: Words) -> Any:
     return len(there)
 
 
+@command("SISMEMBER")
+def _sismember(redis: Commands, words: Words) -> Any:
+    return int(words[1] in redis.peek(words[0], set[bytes]()))
+
+
 @command("SMEMBERS")
 def _smembers(redis: Commands, words: Words) -> Any:
     return sorted(redis.peek(words[0], set[bytes]()))
