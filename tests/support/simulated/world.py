@@ -361,6 +361,7 @@ def _fewer_slots(slots: int) -> Iterator[None]:
         # What the product draws for itself comes from the seed too.
         patch("secrets.token_hex", lambda size: random.randbytes(size).hex()),
         patch("duly.storage.slots.SLOTS", slots),
+        patch("duly.actors.context.SLOTS", slots),
         patch("duly.actors.recorder.SLOTS", slots),
     ):
         yield
