@@ -6,6 +6,7 @@ from uuid import UUID
 
 from duly.actors.feed import Feed
 from duly.actors.known_controls import Controls
+from duly.actors.lead import Lead
 from duly.actors.messages import (
     DispatcherMessage,
     Missed,
@@ -41,6 +42,8 @@ class Options:
     wheel_cap: int = 200_000
     """Entries the wheel takes from the prefetcher at most."""
     sweep_every_s: float = 0.5
+    claim_ahead_s: float = 0.04
+    """So long before its due time a task is claimed at most."""
     dispatch_grace_s: float = 10.0
     """A claim older than this must be in the stream, with a worker, or reported."""
     window_floor: int = 100
@@ -131,12 +134,17 @@ class Context:
     """Tells whoever looks on what happens to tasks."""
     zone_versions: ZoneVersions = field(default_factory=ZoneVersions)
     """Of the live nodes; the leases look at each beat."""
+    lead: Lead = field(init=False)
+    """The dispatcher's claims set it, the ticker goes by it."""
     layout: Layout | None = None
     """Where the slots are; None if there is only one store."""
     store: int = 0
     """Number of the store that this context is of: each has a context of its own."""
     home: Database | None = None
     """Of several stores, the first one, for the others: it has what is not of a task."""
+
+    def __post_init__(self) -> None:
+        self.lead = Lead(self.options.claim_ahead_s)
 
     @property
     def slots(self) -> Collection[int]:

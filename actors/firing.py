@@ -11,7 +11,7 @@ the keys of one queue are at fault, that queue alone waits; what it had claimed 
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
@@ -32,7 +32,7 @@ from duly.storage.permits import Grant, Rate
 from duly.storage.redis import TROUBLE, is_of_one_queue
 from duly.storage.slots import DueRow
 from duly.storage.stream_facts import Backlog
-from duly.wheel.durations import from_us
+from duly.wheel.durations import from_us, to_us
 
 log = logging.getLogger("duly.dispatcher")
 
@@ -86,7 +86,7 @@ class Firing:
         """When Redis, or PostgreSQL for claims, worked again after it had failed."""
         self._queues = QueuePatience("publishing tasks", log, context.clock.monotonic)
         self.held_back = 0
-        """Batches of queues with a rate that are claimed and wait for those before them, or for the rate."""
+        """Batches that are claimed and wait: for their due time, for those before them, or for the queue's rate."""
         self._latest: dict[str, anyio.Event] = {}  # per queue: set once its last batch is out
 
     def is_under_way(self, task_id: UUID) -> bool:
@@ -163,6 +163,7 @@ class Firing:
                 return Fired(None, rows)
             since = self._context.clock.monotonic()
             tasks, unclaimed, held = await self._claim(rows, own, queue if limited else None)
+            self._context.lead.took(self._context.clock.monotonic() - since)
             claimed_us = self._context.clock.now_us()
             trail.tell(log, "claimed", ((task.id, task.token) for task in tasks))
             self._context.feed.tell_of("claimed", ((task.id, task.token) for task in tasks))
@@ -172,13 +173,19 @@ class Firing:
                 with nullcontext() if pace is None else self._held_back():
                     await before.wait()
             if claimed := len(tasks):
-                fired = [rows[place[task.id]] for task in tasks]
-                fires = Fires(tasks, fired, self._context.node_id)
-                backlog = await self._publish(queue, fires.tasks, since, say, pace)
-                if backlog is not None:
-                    published_us = self._context.clock.now_us()
-                    fires.published(published_us)
-                    self._context.meters.published(fired, claimed_us, published_us)
+                pairs = [(task, rows[place[task.id]]) for task in tasks]
+
+                async def publish(some: list[tuple[Claimed, DueRow]]) -> Backlog | None:
+                    fired = [row for _, row in some]
+                    fires = Fires([task for task, _ in some], fired, self._context.node_id)
+                    backlog = await self._publish(queue, fires.tasks, since, say, pace)
+                    if backlog is not None:
+                        published_us = self._context.clock.now_us()
+                        fires.published(published_us)
+                        self._context.meters.published(fired, claimed_us, published_us)
+                    return backlog
+
+                backlog = await self._when_due(pairs, publish, out)
                 return Fired(backlog, unclaimed, claimed, held)
             backlog = None if self.redis_fails else await self.backlog(queue, say)
             return Fired(backlog, unclaimed, 0, held)
@@ -187,6 +194,31 @@ class Firing:
             out.set()
             if self._latest.get(queue) is out:  # a later batch may have ended before this one
                 del self._latest[queue]
+
+    async def _when_due(
+        self,
+        left: list[tuple[Claimed, DueRow]],
+        publish: Callable[[list[tuple[Claimed, DueRow]]], Awaitable[Backlog | None]],
+        out: anyio.Event,
+    ) -> Backlog | None:
+        """Publish each at its due time, together what is due by then; answers as the last publication did."""
+        with ExitStack() as holding:
+            while True:
+                clock = self._context.clock
+                # Not what our clock shows while it waits for the cluster's to catch up.
+                now_us = clock.now_us() - clock.ahead_us
+                due = [pair for pair in left if to_us(pair[1].next_run_at) <= now_us]
+                if due:
+                    backlog = await publish(due)
+                    if backlog is None or len(due) == len(left):
+                        return backlog
+                    left = [pair for pair in left if to_us(pair[1].next_run_at) > now_us]
+                    continue
+                if not out.is_set():
+                    out.set()  # what comes after it may be due sooner
+                    holding.enter_context(self._held_back())
+                next_us = min(to_us(row.next_run_at) for _, row in left)
+                await anyio.sleep(math.ceil((next_us - now_us) / 1000) / 1000)
 
     async def backlog(self, queue: str, say: Callable[[], int]) -> Backlog | None:
         """What waits in a queue's stream; None if Redis does not say."""

@@ -1,4 +1,4 @@
-"""Owns the timing wheel, and passes on what is due when it is due.
+"""Owns the timing wheel, and passes on what is due, ahead of its time by what a claim takes (`lead`).
 
 The prefetcher minds the wheel's cap by itself. What others tell of when the wheel is full waits in the
 store: the prefetcher reads it again when there is room. Only what is due within two seconds is taken in all
@@ -35,6 +35,7 @@ class Ticker(Actor[TickerMessage]):
         self._wheel: Wheel[bytes, DueRow] = Wheel(context.clock.now_us())
         self._owned: frozenset[int] = frozenset()
         self._turned_away: dict[int, datetime] = {}
+        self._reached_us = 0
 
     async def run(self) -> None:
         try:
@@ -82,8 +83,13 @@ class Ticker(Actor[TickerMessage]):
             self._turned_away = {} if told else self._turned_away
 
     async def _fire(self) -> bool:
-        now_us = self._now_us()
-        due = self._wheel.advance(now_us, _BITE)
+        now_us, lead = self._now_us(), self._context.lead
+        next_us = self._wheel.next_due_us()
+        if next_us is None or next_us > now_us + lead.us:
+            return False
+        # The lead may have become shorter meanwhile: no matter, the wheel's time has been there.
+        self._reached_us = max(self._reached_us, now_us + lead.reach_us)
+        due = self._wheel.advance(self._reached_us, _BITE)
         if due:
             rows = ticked((row for _, _, row in due), now_us)
             # Full: the dispatcher is busy. Waiting here holds back the prefetcher too.
@@ -96,7 +102,7 @@ class Ticker(Actor[TickerMessage]):
             return _IDLE_S
         # Whole milliseconds, as the loop's timers have: a shorter wait would end too early, and
         # be begun again and again until the time has come.
-        wait_ms = math.ceil((next_us - self._now_us()) / 1000)
+        wait_ms = math.ceil((next_us - self._context.lead.us - self._now_us()) / 1000)
         return min(_IDLE_S, max(1, wait_ms) / 1000)
 
     def _now_us(self) -> int:

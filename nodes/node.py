@@ -226,6 +226,7 @@ def _options(settings: Settings) -> Options:
         horizon_s=settings.horizon_s,
         wheel_cap=settings.wheel_cap,
         sweep_every_s=settings.sweep_every_s,
+        claim_ahead_s=settings.claim_ahead_s,
         dispatch_grace_s=settings.dispatch_grace_s,
         window_floor=settings.window_floor,
         idempotency_ttl_s=settings.idempotency_ttl_s,

@@ -100,6 +100,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Most tasks in the wheel, 1 to 10 million (about 200 bytes each); the rest wait in the store."""
     sweep_every_s: Annotated[float, Meta(ge=0.05, le=10)] = 0.5
     """Seconds between sweeps for due tasks that no wake told of, 0.05 to 10."""
+    claim_ahead_s: Annotated[float, Meta(ge=0, le=0.4)] = 0.04
+    """Longest time before its due time at which a task is claimed, seconds, 0 to 0.4; it is published at its due time."""
     dispatch_grace_s: Annotated[float, Meta(ge=1, le=600)] = 10.0
     """From claim to stream, seconds, 1 to 600; a claimed task missing longer is put there again."""
     window_floor: Annotated[int, Meta(ge=1, le=100_000)] = 100

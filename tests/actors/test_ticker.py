@@ -11,12 +11,15 @@ import pytest
 from firing_rig import SLOTS, START_US, Firing, at, due_row, now_us
 from virtual_time import VIRTUAL_TIME
 
+from duly.actors.context import Options
 from duly.actors.messages import Due, Schedule
 from duly.actors.runtime import Actor, Reply
 from duly.actors.ticker import Ticker
 from duly.storage.slots import DueRow
 from duly.wheel.clock import ClusterClock
 from duly.wheel.durations import to_us
+
+AT_ITS_TIME = Options(claim_ahead_s=0)
 
 
 @pytest.fixture
@@ -53,7 +56,7 @@ async def entries(firing: Firing, *rows: DueRow) -> int:
 
 
 async def test_in_due_order_never_early_hardly_late(came: list[tuple[int, DueRow]]) -> None:
-    firing = Firing()
+    firing = Firing(AT_ITS_TIME)
     chance = random.Random(7)
     rows = [due_row(chance.uniform(0.01, 30)) for _ in range(3000)]
     async with firing.running(Ticker, Collector):
@@ -88,7 +91,7 @@ async def test_the_loop_is_not_spun_while_something_is_nearly_due(
 
 async def test_c13_a_timer_that_wakes_early_fires_nothing(came: list[tuple[int, DueRow]]) -> None:
     """The cluster's clock runs 2 % slower than the loop's timers: each wait ends too soon."""
-    firing = Firing()
+    firing = Firing(AT_ITS_TIME)
     loop = asyncio.get_running_loop()
     slow = ClusterClock(lambda: loop.time() * 0.98)
     slow.observe(0, 0, START_US)
@@ -112,7 +115,7 @@ async def test_c13_a_timer_that_wakes_early_fires_nothing(came: list[tuple[int, 
 async def test_while_our_clock_is_ahead_what_looks_due_waits(
     came: list[tuple[int, DueRow]],
 ) -> None:
-    firing = Firing()
+    firing = Firing(AT_ITS_TIME)
     clock = firing.context.clock
     async with firing.running(Ticker, Collector):
         await anyio.sleep(1)
@@ -132,7 +135,7 @@ async def test_c20_the_wall_clock_of_the_node_does_not_matter(
 ) -> None:
     wall = time.time
     monkeypatch.setattr(time, "time", lambda: wall() + off_s)
-    firing = Firing()
+    firing = Firing(AT_ITS_TIME)
     rows = [due_row(number / 10 + 0.5) for number in range(100)]
     async with firing.running(Ticker, Collector):
         await entries(firing, *rows)
