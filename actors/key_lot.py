@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from uuid import UUID
 
 from duly.actors.gate import Gate
-from duly.actors.lanes import Place
+from duly.actors.lane import Place
 
 KEPT = 1_000
 """Rows that wait here at most; what is beyond stays in the store alone."""

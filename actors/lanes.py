@@ -9,11 +9,13 @@ priority take turns, one row at a time, and within a lane the row that was due f
 Where no row has a fairness key this is plain order by priority and due time.
 """
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 
+from duly.actors.lane import Lane, Place
 from duly.storage.slots import DueRow
 from duly.wheel.durations import to_us
 
@@ -22,9 +24,6 @@ RANKS_OF_A_PRIORITY = 10**14
 
 _HIGHEST = 9
 _LAST = RANKS_OF_A_PRIORITY - 10**6  # behind every due time, with room for the slack of `line`
-
-Place = tuple[int, int, int, DueRow]
-"""Compares as the better row does: priority, due time (negated), id (negated)."""
 
 
 def place_of(row: DueRow) -> Place:
@@ -36,9 +35,7 @@ class _Level:
     """The rows of one priority."""
 
     def __init__(self) -> None:
-        self.lanes: dict[
-            str | None, list[Place]
-        ] = {}  # each with the best last: taking it is cheap
+        self.lanes: dict[str | None, Lane] = {}
         self.turns: deque[str | None] = deque()
         self.count = 0
 
@@ -51,17 +48,17 @@ class _Level:
         key = place[-1].fairness_key
         lane = self.lanes.get(key)
         if lane is None:
-            lane = self.lanes[key] = []
+            lane = self.lanes[key] = Lane()
             self.turns.append(key)
-        insort(lane, place)
+        lane.add(place)
         self.count += 1
 
     def discard(self, place: Place) -> None:
         key = place[-1].fairness_key
         lane = self.lanes[key]
-        del lane[bisect_left(lane, place)]
+        lane.discard(place)
         self.count -= 1
-        if not lane:
+        if not len(lane):
             del self.lanes[key]
             self.turns.remove(key)
 
@@ -70,7 +67,7 @@ class _Level:
         lane = self.lanes[key]
         place = lane.pop()
         self.count -= 1
-        if lane:
+        if len(lane):
             self.turns.rotate(-1)
         else:
             del self.lanes[key]
@@ -144,7 +141,7 @@ class Lanes:
         level = self._levels[self._order[-1]]
         if level.is_fair:
             return _rank(self._order[-1], 0)
-        return _rank(self._order[-1], -level.lanes[None][-1][1] // 1000)
+        return _rank(self._order[-1], -level.lanes[None].at(1)[1] // 1000)
 
     def ranks(self, count: int) -> list[int]:
         """As `rank`, of each of the next rows, at most `count`."""
@@ -154,7 +151,7 @@ class Lanes:
             if level.is_fair:
                 found += [_rank(priority, 0)] * min(left, level.count)
             else:
-                lane = level.lanes[None][: -left - 1 : -1]
+                lane = islice(level.lanes[None], left)
                 found += [_rank(priority, -place[1] // 1000) for place in lane]
             if len(found) >= count:
                 break
@@ -171,7 +168,7 @@ class Lanes:
                 if level.is_fair:
                     return _rank(priority, _LAST)
                 lane = level.lanes[None]
-                return _rank(priority, -lane[-min(number, len(lane))][1] // 1000)
+                return _rank(priority, -lane.at(min(number, len(lane)))[1] // 1000)
             number -= level.count
         return None
 
@@ -181,8 +178,10 @@ class Lanes:
         if place[0] != lowest:
             return place[0] < lowest
         level = self._levels[lowest]
-        lane = level.lanes.get(place[-1].fairness_key, [])
-        return len(lane) * len(level.lanes) >= level.count and place < lane[0]
+        lane = level.lanes.get(place[-1].fairness_key)
+        if lane is None:
+            return False
+        return len(lane) * len(level.lanes) >= level.count and place < lane.worst
 
     def trim(self, keep: int) -> list[Place]:
         """Take out what gives way until `keep` are left: low priorities, and of one the long lanes."""
@@ -201,9 +200,7 @@ class Lanes:
             dropped += self._cut(priority, lambda _, lane: [p for p in lane if is_gone(p[-1])])
         return dropped
 
-    def _cut(
-        self, priority: int, which: Callable[[str | None, list[Place]], list[Place]]
-    ) -> list[Place]:
+    def _cut(self, priority: int, which: Callable[[str | None, Lane], list[Place]]) -> list[Place]:
         level = self._levels[priority]
         dropped: list[Place] = []
         for key in list(level.lanes):
@@ -211,9 +208,8 @@ class Lanes:
             if not gone:
                 continue
             dropped += gone
-            ids = {place[-1].id for place in gone}
-            level.lanes[key] = [one for one in level.lanes[key] if one[-1].id not in ids]
-            if not level.lanes[key]:
+            level.lanes[key].drop({place[-1].id for place in gone})
+            if not len(level.lanes[key]):
                 del level.lanes[key]
         level.turns = deque(key for key in level.turns if key in level.lanes)
         level.count -= len(dropped)
@@ -227,9 +223,9 @@ class Lanes:
             self._order.remove(priority)
 
 
-def _beyond(most: dict[str | None, int], key: str | None, lane: list[Place]) -> list[Place]:
+def _beyond(most: dict[str | None, int], key: str | None, lane: Lane) -> list[Place]:
     """The worst of a lane, all but so many."""
-    return lane[: max(0, len(lane) - most[key])]
+    return list(islice(lane, most[key], None))
 
 
 def _rank(priority: int, due_ms: int) -> int:

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from duly.actors.key_lot import KEPT, KeyLot
-from duly.actors.lanes import Lanes, Place, place_of
+from duly.actors.lane import Place
+from duly.actors.lanes import Lanes, place_of
 from duly.storage.slots import DueRow
 
 FULL = 10_000

@@ -38,6 +38,9 @@ _NEW_QUEUE_S = 1.0  # so soon, if this node has published to a new one
 _ORPHAN_IDLE_MS = 10_000
 _FINISH_S = 2.0
 _TELL_EVERY_S = 10.0
+_GATHER_S = 0.008  # of a steady flow, for fewer and larger statements
+_MANY = 100
+_AT_ONCE_S = 0.002
 _LEFT_MS = 15_000  # longer than what a dead node had read waits for another
 
 _Done = dict[str, list[tuple[bytes, str | bytes, str | bytes]]]
@@ -68,6 +71,7 @@ class Recorder(Actor[RecorderMessage]):
         self._slots = frozenset(context.slots)  # of the store
         self._came: frozenset[int] = frozenset()  # slots whose reports may have been passed over
         self._look_at = 0.0
+        self._awaited = False  # by tasks that are held back until others have ended
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -126,14 +130,19 @@ class Recorder(Actor[RecorderMessage]):
                 if not self._queues:
                     await anyio.sleep(0.2)
                     continue
+                asked = self._context.clock.monotonic()
                 reports = await self._context.streams.read_reports(self._queues, block_ms=_BLOCK_MS)
+                flows = self._context.clock.monotonic() - asked < _AT_ONCE_S
             except TROUBLE as error:
                 await anyio.sleep(self._reading_failed(error))
                 continue
             self._redis.worked()
             self._groups_lost = False
             if reports:
+                self._awaited = False
                 await self._handle(reports)
+                if flows and len(reports) < _MANY and not self._awaited:
+                    await anyio.sleep(_GATHER_S)
             self._tell_unreadable()
 
     def _tell_unreadable(self) -> None:
@@ -330,7 +339,7 @@ class Recorder(Actor[RecorderMessage]):
         trail.tell(log, "recorded", new.pairs)
         self._context.feed.tell_ends(ended, new.pairs)
         await wakes.wake(self._context, new.waiting)
-        await wakes.freed(self._context, new.freed)
+        self._awaited |= await wakes.freed(self._context, new.freed)
 
 
 def _slot(report: Report) -> int | None:

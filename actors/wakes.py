@@ -6,6 +6,7 @@ that waits is looked at after a while.
 
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 
 import anyio
 import msgspec
@@ -52,24 +53,23 @@ async def wake(context: Context, waiting: Iterable[Waiting]) -> None:
                 return  # the sweep finds them
 
 
-async def freed(context: Context, attempts: Iterable[tuple[str, str | None]]) -> None:
+async def freed(context: Context, attempts: Iterable[tuple[str, str | None]]) -> bool:
     """Tell every node that attempts of these (queue, concurrency key) have ended.
 
-    As far as others may wait for it: there is a key, or the queue has `max_in_flight`.
+    As far as others may wait for it: there is a key, or the queue has `max_in_flight`. Answers whether there is
+    any such.
     """
     some = set(attempts)
     keys = frozenset(key for _, key in some if key is not None)
     controls = context.controls
     queues = frozenset(queue for queue, _ in some if controls.of(queue).max_in_flight is not None)
     if not keys and not queues:
-        return
+        return False
     context.boxes.dispatcher.offer(Freed(keys, queues))
     message = _encoder.encode(FreedKeys(context.node_id, sorted(keys), sorted(queues)))
-    with anyio.move_on_after(_PATIENCE_S):
-        try:
-            await context.streams.tell_freed(message)
-        except TROUBLE:
-            return  # they look anyway
+    with anyio.move_on_after(_PATIENCE_S), suppress(*TROUBLE):  # they look anyway
+        await context.streams.tell_freed(message)
+    return True
 
 
 def decode(message: bytes) -> list[DueRow] | FreedKeys:

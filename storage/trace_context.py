@@ -38,6 +38,14 @@ def api() -> Any:
         return None
 
 
+def records() -> bool:
+    """Whether spans that belong to no trace yet are of use to anybody: there is an SDK."""
+    opentelemetry = api()
+    return opentelemetry is not None and not isinstance(
+        opentelemetry.get_tracer_provider(), opentelemetry.ProxyTracerProvider
+    )
+
+
 @cache
 def tracer() -> Any:
     """Makes Duly's spans, with whichever SDK is set up when it does. Only with `api()`."""

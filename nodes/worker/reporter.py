@@ -26,6 +26,8 @@ BATCH_MAX = 256
 BATCH_BYTES_MAX = 1_000_000
 """A call ends with the report that reaches this many bytes."""
 
+_SIZE = 200  # of a report without its result or error, about
+
 WAITING_MAX = 2_000
 """Reports that may wait before the worker stops reading tasks."""
 
@@ -41,7 +43,7 @@ class Reporter:
         self._conveyor = conveyor
         self._worker_id = worker_id
         self._on_progress = on_progress
-        self._waiting: dict[str, deque[Item]] = {}
+        self._waiting: dict[str, deque[tuple[Item, int]]] = {}  # each with its size
         self._count = 0
         self._bytes = 0
         self._added = asyncio.Event()
@@ -61,26 +63,28 @@ class Reporter:
 
     def report(self, entry: Entry, outcome: Outcome, started_ms: float, finished_ms: float) -> None:
         """Report the outcome of `entry` and give the entry back. Times: ms since the epoch."""
+        size = _SIZE
         words = [
             "id", entry.id, "token", str(entry.token), "outcome", outcome.kind,
             "worker", self._worker_id,
             "started", f"{started_ms:.3f}", "finished", f"{finished_ms:.3f}",
         ]  # fmt: skip
         if outcome.body is not None:
+            size += len(outcome.body)
             words += ("result" if outcome.kind == "completed" else "error", outcome.body.decode())
         if outcome.retry is not None:
             words += ("retry", "1" if outcome.retry else "0")
         if outcome.delay_s is not None:
             words += ("delay", f"{outcome.delay_s:.6f}".rstrip("0").rstrip("."))
-        self._add(entry.queue, (entry.entry_id, words))
+        self._add(entry.queue, (entry.entry_id, words), size)
 
     def drop(self, queue: str, entry_id: bytes) -> None:
         """Give an entry back without a report: nobody waits for its outcome."""
-        self._add(queue, (entry_id, []))
+        self._add(queue, (entry_id, []), 0)
 
     def entries(self) -> set[tuple[str, bytes]]:
         """Return (queue, entry id) of all that waits."""
-        return {(queue, item[0]) for queue, items in self._waiting.items() for item in items}
+        return {(queue, item[0]) for queue, items in self._waiting.items() for item, _ in items}
 
     async def run(self) -> None:
         """Send what is added until `close`."""
@@ -120,13 +124,13 @@ class Reporter:
         self._closing.set()
         self._added.set()
 
-    def _add(self, queue: str, item: Item) -> None:
+    def _add(self, queue: str, item: Item, size: int) -> None:
         items = self._waiting.get(queue)
         if items is None:
             items = self._waiting[queue] = deque()
-        items.append(item)
+        items.append((item, size))
         self._count += 1
-        self._bytes += _size(item)
+        self._bytes += size
         self._empty.clear()
         self._added.set()
 
@@ -134,9 +138,9 @@ class Reporter:
         """Return the queue's oldest items, up to one call's worth; they stay until accepted."""
         batch: list[Item] = []
         size = 0
-        for item in islice(self._waiting[queue], BATCH_MAX):
+        for item, its_size in islice(self._waiting[queue], BATCH_MAX):
             batch.append(item)
-            size += _size(item)
+            size += its_size
             if size >= BATCH_BYTES_MAX:
                 break
         return batch
@@ -144,15 +148,10 @@ class Reporter:
     def _accepted(self, queue: str, batch: list[Item]) -> None:
         items = self._waiting.pop(queue)
         for _ in batch:
-            items.popleft()
+            self._bytes -= items.popleft()[1]
         if items:
             self._waiting[queue] = items  # behind the other queues
         self._count -= len(batch)
-        self._bytes -= sum(map(_size, batch))
         if not self._count:
             self._empty.set()
         self._on_progress()
-
-
-def _size(item: Item) -> int:
-    return sum(map(len, item[1]))

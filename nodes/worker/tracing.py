@@ -22,10 +22,10 @@ _error = msgspec.json.Decoder(_Error)
 def begin(entry: Entry, variables: Variables) -> Any:
     """Begin a span and make it the current one in `variables`; None without OpenTelemetry.
 
-    A task without a trace begins one of its own.
+    A task without a trace begins one of its own, if there is an SDK that records it.
     """
     api = trace_context.api()
-    if api is None:
+    if api is None or (entry.traceparent is None and not trace_context.records()):
         return None
     parent = trace_context.checked(entry.traceparent) if entry.traceparent else None
     span = trace_context.tracer().start_span(

@@ -224,6 +224,10 @@ def _keep_to_the_first(self: Prefetcher, message: Any) -> None:
         _take(self, message)
 
 
+async def _publish_at_once(self: Firing, left: Any, publish: Any, out: Any) -> Any:
+    return await publish(left)
+
+
 _now_us = Ticker._now_us
 _end = Place.end
 
@@ -321,6 +325,9 @@ BUGS = {
     ),
     "the wheel's clock is fast": _bug(
         "before it was due", method=(Ticker, "_now_us", lambda self: _now_us(self) + 1_500_000)
+    ),
+    "what is claimed ahead of its time is published at once": _bug(
+        "before its time", method=(Firing, "_when_due", _publish_at_once)
     ),
     "a restart of an actor empties its mailbox": _bug(
         "was never answered", "actor_crash", "postgres_stall", method=(Place, "end", _drop_mailbox)

@@ -17,6 +17,8 @@ from simulated.store import Row, Store
 Token = tuple[UUID, int]
 
 _TOLERANCE_US = 20_000
+_LEAD_US = 40_000  # so long before its due time a task is claimed at most
+_PUBLISHED_EARLY_US = 2_000
 
 
 class Ledger:
@@ -31,6 +33,7 @@ class Ledger:
         """Acknowledged submissions, and when."""
         self.highest: dict[UUID, int] = {}
         self.claims: dict[Token, str] = {}
+        self.due_us: dict[Token, int] = {}
         self.delivered: set[tuple[UUID, int, str]] = set()
         self.started: Counter[Token] = Counter()
         self.reported: dict[Token, set[str]] = defaultdict(set)
@@ -76,6 +79,7 @@ class Ledger:
                 self.breaks(f"token {new['version']} of {task_id} was handed out twice")
             self.claims[task_id, new["version"]] = new["owner"]
             assert old is not None
+            self.due_us[task_id, new["version"]] = _us(old["next_run_at"])
             self._check_due(old, new["owner"])
         elif new["status"] == "running" and old is not None and old["version"] != new["version"]:
             self.breaks(f"{task_id} was claimed while it ran under {old['version']}")
@@ -98,7 +102,7 @@ class Ledger:
         known_us = _us(max(row["next_run_at"], row["updated_at"]))
         if known_us > self.settled_us and row["concurrency_key"] is None:
             self.lag_us = max(self.lag_us, self._now_us() - known_us)
-        if late_us < -_TOLERANCE_US - self._clock_error_us(owner):
+        if late_us < -_LEAD_US - _TOLERANCE_US - self._clock_error_us(owner):
             self.breaks(f"{row['id']} was claimed {-late_us / 1e6:.3f} s before it was due")
 
     def slot_taken(self, slot: int, epoch: int, owner: str | None) -> None:
@@ -144,9 +148,13 @@ class Ledger:
     # Streams and workers
 
     def published(self, task_id: UUID, token: int) -> None:
-        """Nothing is dispatched before its claim has committed."""
+        """Nothing is dispatched before its claim has committed, nor before it is due."""
         if (task_id, token) not in self.claims:
             self.breaks(f"{task_id} was published under {token} before that was claimed")
+            return
+        early_us = self.due_us[task_id, token] - self._now_us()
+        if early_us > _PUBLISHED_EARLY_US + self._clock_error_us(self.claims[task_id, token]):
+            self.breaks(f"{task_id} was published {early_us / 1e6:.3f} s before its time")
 
     def delivery(self, task_id: UUID, token: int, worker: str) -> None:
         """A worker has got an entry."""

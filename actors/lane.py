@@ -1,0 +1,71 @@
+"""Due rows of one priority and fairness key, the best first. What comes is mostly due after all that is there."""
+
+from bisect import bisect_left
+from collections.abc import Container, Iterator
+from itertools import islice
+from uuid import UUID
+
+from duly.storage.slots import DueRow
+
+Place = tuple[int, int, int, DueRow]
+"""Compares as the better row does: priority, due time (negated), id (negated)."""
+
+_TAKEN_MAX = 1_000
+
+
+class Lane:
+    """A list that is cheap to add to at its end and to take from at its beginning."""
+
+    def __init__(self) -> None:
+        self._places: list[Place] = []
+        self._taken = 0  # so many at the beginning are gone
+
+    def __len__(self) -> int:
+        return len(self._places) - self._taken
+
+    def __iter__(self) -> Iterator[Place]:
+        return islice(self._places, self._taken, None)
+
+    @property
+    def worst(self) -> Place:
+        """The last one."""
+        return self._places[-1]
+
+    def at(self, number: int) -> Place:
+        """The one at this place; 1: the best."""
+        return self._places[self._taken + number - 1]
+
+    def add(self, place: Place) -> None:
+        """Take one in."""
+        if len(self) and place > self._places[-1]:
+            self._places.insert(self._find(place), place)
+        else:
+            self._places.append(place)
+
+    def discard(self, place: Place) -> None:
+        """Take one out that is there."""
+        del self._places[self._find(place)]
+
+    def pop(self) -> Place:
+        """Take the best out."""
+        place = self._places[self._taken]
+        self._taken += 1
+        if self._taken > _TAKEN_MAX and 2 * self._taken > len(self._places):
+            self._forget_taken()
+        return place
+
+    def drop(self, ids: Container[UUID]) -> None:
+        """Take out the rows of these ids."""
+        self._forget_taken()
+        self._places = [place for place in self._places if place[-1].id not in ids]
+
+    def _forget_taken(self) -> None:
+        del self._places[: self._taken]
+        self._taken = 0
+
+    def _find(self, place: Place) -> int:
+        return bisect_left(self._places, _ascending(place), lo=self._taken, key=_ascending)
+
+
+def _ascending(place: Place) -> tuple[int, int, int]:
+    return -place[0], -place[1], -place[2]
