@@ -50,5 +50,8 @@ def parent_of(span: ReadableSpan) -> tuple[int, int] | None:
 def tracing() -> Iterator[Spans]:
     """Duly traces into this."""
     spans = Spans()
-    with patch.object(trace_context, "tracer", lambda: spans.tracer):
+    with (
+        patch.object(trace_context, "tracer", lambda: spans.tracer),
+        patch.object(trace_context, "records", lambda: True),
+    ):
         yield spans

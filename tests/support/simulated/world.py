@@ -363,6 +363,7 @@ def _fewer_slots(slots: int) -> Iterator[None]:
         patch("duly.storage.slots.SLOTS", slots),
         patch("duly.actors.context.SLOTS", slots),
         patch("duly.actors.recorder.SLOTS", slots),
+        patch("duly.actors.context.SLOTS", slots),
     ):
         yield
 
