@@ -1,9 +1,12 @@
 """Numbers: what a run answers, and what is made of several runs."""
 
+import platform
 import statistics
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
@@ -12,6 +15,10 @@ Figures = dict[str, float]
 
 QUANTILES = (*(n / 100 for n in range(100)), 0.995, 0.999, 1.0)
 """The shares of the tasks for which a record tells the lag: enough to draw a curve of it."""
+
+
+BIN_S = 0.25
+"""Length of the times over which a rate is told."""
 
 
 class Outcome(NamedTuple):
@@ -39,12 +46,12 @@ def lag_figures(lags_ms: Sequence[float]) -> Figures:
     }
 
 
-def per_second(starts_s: Sequence[float]) -> list[int]:
-    """How many started in each second, from the first to the last in which any did."""
+def rates(starts_s: Sequence[float]) -> list[float]:
+    """How many a second started in each quarter of a second, from the first due time on."""
     if not starts_s:
         return []
-    counts = Counter(max(0, int(start)) for start in starts_s)
-    return [counts[second] for second in range(max(counts) + 1)]
+    counts = Counter(max(0, int(start / BIN_S)) for start in starts_s)
+    return [counts[at] / BIN_S for at in range(max(counts) + 1)]
 
 
 def medians(runs: Sequence[Figures]) -> Figures:
@@ -63,5 +70,15 @@ def machine() -> dict[str, Any]:
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "cores": psutil.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 2**30),
+        "cpu": _cpu(),
         "load": [round(one, 2) for one in psutil.getloadavg()],
     }
+
+
+@cache
+def _cpu() -> str:
+    about = Path("/proc/cpuinfo")  # Linux
+    lines = about.read_text().splitlines() if about.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

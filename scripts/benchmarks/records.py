@@ -11,7 +11,7 @@ from benchmarks.figures import (
     Outcome,
     machine,
     medians,
-    per_second,
+    rates,
     ratios,
     share,
 )
@@ -26,9 +26,10 @@ def record(scenario: str, outcome: Outcome, system: str = OURS) -> Record:
     made: Record = {"scenario": scenario, "system": system}
     made["figures"] = {name: round(value, 2) for name, value in outcome.figures.items()}
     if outcome.lags_ms:
+        made["tasks"] = len(outcome.lags_ms)
         made["lag_quantiles_ms"] = [round(share(outcome.lags_ms, part), 2) for part in QUANTILES]
     if outcome.starts_s:
-        made["per_second"] = per_second(outcome.starts_s)
+        made["rates"] = rates(outcome.starts_s)
     return {**made, **machine()}
 
 

@@ -3,8 +3,6 @@
 import asyncio
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -12,13 +10,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import aiohttp
 import asyncpg
 import psutil
 from redis.asyncio import Redis
 
+from benchmarks.processes import spawn, stop, until
 from duly.nodes.embedded import EmbeddedServers
 from duly.nodes.embedded.ports import choose
 from duly.storage.migrate import migrate
@@ -29,10 +28,6 @@ TASK_TYPE = "bench.noop"
 FLAKY_TYPE = "bench.flaky"
 """Fails at its first attempt."""
 
-T = TypeVar("T")
-
-_STOP_S = 20.0
-_SCRIPTS = Path(__file__).parent.parent
 _BATCH = 1000
 
 
@@ -76,14 +71,14 @@ class Rig:
     async def set_nodes(self, count: int) -> None:
         """Have exactly `count` nodes, at least one, and the slots divided between all of them."""
         while len(self.nodes) > count:
-            await _stop(self.nodes.pop().process)
+            await stop(self.nodes.pop().process)
         while len(self.nodes) < count:
             port = choose(self.folder / f"api-{len(self.nodes)}.port")
             environ = {**self.environ, "DULY_PORT": str(port)}
-            process = await _spawn(["node", "--log-level", "warning"], environ)
+            process = await _spawn(["node"], environ)
             self.nodes.append(Node(f"http://127.0.0.1:{port}", process))
             await _until_ready(self.http, self.nodes[-1])
-        await _until(self._slots_are_divided)
+        await until(self._slots_are_divided)
 
     async def _slots_are_divided(self) -> bool:
         owned = await self.database.fetch(
@@ -104,17 +99,17 @@ class Rig:
     async def stop(self) -> None:
         """End all workers and nodes."""
         while self.workers:
-            await _stop(self.workers.pop())
+            await stop(self.workers.pop())
         while self.nodes:
-            await _stop(self.nodes.pop().process)
+            await stop(self.nodes.pop().process)
 
     async def set_workers(self, count: int) -> None:
         """Have exactly `count` workers, each known to the node."""
         while len(self.workers) > count:
-            await _stop(self.workers.pop())
+            await stop(self.workers.pop())
         while len(self.workers) < count:
             self.workers.append(await _spawn(["worker", self.worker_module], self.environ))
-        await _until(self._workers_are, count)
+        await until(self._workers_are, count)
         await asyncio.sleep(1.5)  # until the node's own look, once a second, has found them
 
     async def _workers_are(self, count: int) -> bool:
@@ -153,7 +148,7 @@ class Rig:
             )
             return row["last"] if row["ended"] >= each * len(ids) else None
 
-        return await _until(ended, timeout_s=timeout_s, every_s=0.25)
+        return await until(ended, timeout_s=timeout_s, every_s=0.25)
 
 
 @asynccontextmanager
@@ -186,14 +181,14 @@ async def running_on(
         folder = stack.enter_context(temporary_folder())
         await migrate(database_url)
         if prepare is not None:
-            async with _connected(database_url) as connection:
+            async with connected(database_url) as connection:
                 await prepare(connection)
         http = await stack.enter_async_context(
             aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=60), connector=aiohttp.TCPConnector(limit=64)
             )
         )
-        database = await stack.enter_async_context(_connected(database_url))
+        database = await stack.enter_async_context(connected(database_url))
         redis = Redis.from_url(redis_url, protocol=2, socket_timeout=10)
         stack.push_async_callback(redis.aclose)
         urls = {"DULY_DATABASE_URL": database_url, "DULY_REDIS_URL": redis_url}
@@ -213,7 +208,8 @@ async def embedded_servers() -> AsyncIterator[EmbeddedServers]:
 
 
 @asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[Any]:
+async def connected(url: str) -> AsyncIterator[Any]:
+    """A connection to this database."""
     connection = await asyncpg.connect(url, server_settings={"jit": "off"})
     try:
         yield connection
@@ -233,24 +229,8 @@ def temporary_folder() -> Iterator[Path]:
 
 
 async def _spawn(args: list[str], environ: dict[str, str]) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "duly", *args, "--until-stdin-closes"),
-        *(["--log-level", "warning"] if args[0] == "worker" else []),
-        env=environ,
-        cwd=_SCRIPTS,  # where the worker's module is found
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-    )
-
-
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.send_signal(signal.SIGTERM)
-        try:
-            await asyncio.wait_for(process.wait(), _STOP_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+    command = [sys.executable, "-P", "-m", "duly", *args, "--until-stdin-closes"]
+    return await spawn([*command, "--log-level", "warning"], environ)
 
 
 async def _until_ready(http: aiohttp.ClientSession, node: Node) -> None:
@@ -262,17 +242,4 @@ async def _until_ready(http: aiohttp.ClientSession, node: Node) -> None:
                 return answer.status == 200
         return False
 
-    await _until(ready)
-
-
-async def _until(
-    condition: Callable[..., Awaitable[T | None]],
-    *args: object,
-    timeout_s: float = 60.0,
-    every_s: float = 0.05,
-) -> T:
-    async with asyncio.timeout(timeout_s):
-        while True:
-            if value := await condition(*args):
-                return value
-            await asyncio.sleep(every_s)
+    await until(ready)

@@ -8,7 +8,7 @@ from benchmarks.figures import (
     Outcome,
     lag_figures,
     medians,
-    per_second,
+    rates,
     ratios,
     share,
 )
@@ -28,10 +28,10 @@ def test_a_lag_below_zero_is_early() -> None:
     assert lag_figures([-0.5, 0.0, 3.0]) == {"p50_ms": 0, "p99_ms": 3, "max_ms": 3, "early": 1}
 
 
-def test_seconds_in_which_nothing_started_count() -> None:
-    assert per_second([0.1, 0.9, 2.5]) == [2, 0, 1]
-    assert per_second([-0.2, 0.5]) == [2]
-    assert per_second([]) == []
+def test_times_in_which_nothing_started_count() -> None:
+    assert rates([0.1, 0.2, 0.6]) == [8, 0, 4]
+    assert rates([-0.2, 0.1]) == [8]
+    assert rates([]) == []
 
 
 def test_the_median_of_each_figure_is_over_the_runs_that_have_it() -> None:
@@ -49,16 +49,18 @@ def test_a_record_holds_what_the_picture_needs() -> None:
     assert made["scenario"] == "lag_500"
     assert made["system"] == "other"
     assert made["figures"] == {"p50_ms": 1.23}
+    assert made["tasks"] == 2
     assert len(made["lag_quantiles_ms"]) == len(QUANTILES)
     assert made["lag_quantiles_ms"][-1] == 2
-    assert made["per_second"] == [1, 1]
+    assert made["rates"] == [4, 0, 0, 0, 4]
     assert {"at", "cores", "load"} <= set(made)
 
 
 def test_a_record_without_starts_has_no_curves() -> None:
     made = record("idle", Outcome({"statements_per_s": 3.0}))
+    assert "tasks" not in made
     assert "lag_quantiles_ms" not in made
-    assert "per_second" not in made
+    assert "rates" not in made
 
 
 def test_a_line_is_json(capsys: pytest.CaptureFixture[str]) -> None:

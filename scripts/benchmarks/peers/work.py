@@ -1,0 +1,88 @@
+"""The scenarios that can be given to any peer; named as those of `scripts/bench`."""
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from benchmarks.figures import Outcome
+from benchmarks.peers.peer import Running, Traits
+from benchmarks.scenarios.drain import WORKERS
+from benchmarks.scenarios.tasks import HOUR_S, outcome_of
+
+
+class Work(Protocol):
+    """One thing to measure of a peer that has been started on empty servers."""
+
+    async def run(self, peer: Running, traits: Traits) -> Outcome:
+        """Measure it once. Raises TimeoutError if the peer does not get done."""
+
+
+def works(quick: bool = False) -> dict[str, Work]:
+    """Every scenario for peers by name."""
+    lag_s = 3 if quick else 10
+    return {
+        "submit_single": Submit(1_000 if quick else 3_000, single=True),
+        "submit_batch": Submit(5_000 if quick else 20_000, single=False),
+        "drain": Drain(5_000 if quick else 20_000),
+        **{f"lag_{rate}": Lag(rate, lag_s) for rate in (100, 500, 1_000, 2_000)},
+    }
+
+
+@dataclass(frozen=True)
+class Submit:
+    """Tasks an hour out, in the largest batches or one by one; no worker."""
+
+    count: int
+    single: bool
+
+    async def run(self, peer: Running, traits: Traits) -> Outcome:
+        """Tasks a second."""
+        dues = [time.time() + HOUR_S] * min(self.count, traits.drains)
+        submitted = await peer.submit(dues, self.single)
+        return Outcome({"tasks_per_s": len(dues) / submitted.seconds})
+
+
+@dataclass(frozen=True)
+class Drain:
+    """Tasks all due at one instant; a peer that is slow gets fewer."""
+
+    count: int
+
+    async def run(self, peer: Running, traits: Traits) -> Outcome:
+        """Tasks a second, until the last is recorded, or has started where nothing is recorded."""
+        await peer.set_workers(WORKERS)
+        count = min(self.count, traits.drains)
+        submitted = await peer.submit([_first_due(count, traits)] * count)
+        _expect_ahead(submitted.dues[0])
+        starts = await peer.starts(submitted, 60 + count / 50)
+        recorded = await peer.recorded(count, 60)
+        last = max(start.started for start in starts) if recorded is None else recorded
+        outcome = outcome_of(starts)
+        rate = count / (last - min(submitted.dues))
+        return outcome._replace(figures={"tasks_per_s": rate, "early": outcome.figures["early"]})
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Tasks submitted ahead, evenly spaced."""
+
+    rate: int
+    seconds: int
+
+    async def run(self, peer: Running, traits: Traits) -> Outcome:
+        """From the due time to the handler's start."""
+        await peer.set_workers(WORKERS)
+        count = self.rate * self.seconds
+        first = _first_due(count, traits)
+        submitted = await peer.submit([first + n / self.rate for n in range(count)])
+        _expect_ahead(first)
+        return outcome_of(await peer.starts(submitted, 60 + self.seconds + count / 50))
+
+
+def _first_due(count: int, traits: Traits) -> float:
+    return time.time() + 3 + count / traits.submits_per_s
+
+
+def _expect_ahead(first: float) -> None:
+    if time.time() > first:
+        raise TimeoutError("the first was due before all of them were submitted")
