@@ -63,7 +63,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 async def until(
     condition: Callable[..., Awaitable[T | None]],
     *args: object,
-    timeout_s: float = 60.0,
+    timeout_s: float = 120.0,
     every_s: float = 0.05,
 ) -> T:
     """Ask again and again until the answer is a true one. Raises TimeoutError."""

@@ -26,7 +26,14 @@ from benchmarks.peers.starts import wait_started
 from benchmarks.peers.work import Drain, Lag, Submit, works
 from benchmarks.processes import SCRIPTS, spawn, stop, until
 from benchmarks.rig import Start
-from benchmarks.scenarios import scenarios
+from benchmarks.scenarios import scenarios, tasks
+
+tasks_expect_ahead = tasks.expect_ahead
+
+
+@pytest.fixture(autouse=True)
+def a_slow_machine_may_submit_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "expect_ahead", lambda first: None)
 
 
 async def test_duly_behind_the_interface(fresh_database: str, redis_url: str) -> None:
@@ -207,3 +214,9 @@ def test_the_command_says_what_it_does_not_know() -> None:
     done = subprocess.run(command, env=environ, capture_output=True, timeout=60, check=False)
     assert done.returncode == 2
     assert b"no such scenario: idle" in done.stderr
+
+
+def test_a_first_task_that_was_due_too_early_is_said() -> None:
+    tasks_expect_ahead(time.time() + 60)
+    with pytest.raises(RuntimeError, match="before all of them were submitted"):
+        tasks_expect_ahead(time.time() - 1)

@@ -11,7 +11,7 @@ WARM_UPS = 20
 """Tasks that run before anything is measured, to see that the workers work."""
 
 
-async def wait_ready(folder: Path, workers: int, timeout_s: float = 60) -> None:
+async def wait_ready(folder: Path, workers: int, timeout_s: float = 120) -> None:
     """Wait until so many workers have said that they are ready. Raises TimeoutError."""
 
     async def ready() -> bool:
@@ -20,7 +20,7 @@ async def wait_ready(folder: Path, workers: int, timeout_s: float = 60) -> None:
     await _until(ready, timeout_s, f"{workers} workers are ready")
 
 
-async def wait_warm(folder: Path, timeout_s: float = 60) -> None:
+async def wait_warm(folder: Path, timeout_s: float = 120) -> None:
     """Wait until the warm-ups have run. Raises TimeoutError."""
 
     async def warm() -> bool:

@@ -6,8 +6,9 @@ from typing import Protocol
 
 from benchmarks.figures import Outcome
 from benchmarks.peers.peer import Running, Traits
+from benchmarks.scenarios import tasks
 from benchmarks.scenarios.drain import WORKERS
-from benchmarks.scenarios.tasks import HOUR_S, outcome_of
+from benchmarks.scenarios.tasks import HOUR_S, PATIENCE_S, outcome_of
 
 
 class Work(Protocol):
@@ -53,9 +54,9 @@ class Drain:
         await peer.set_workers(WORKERS)
         count = min(self.count, traits.drains)
         submitted = await peer.submit([_first_due(count, traits)] * count)
-        _expect_ahead(submitted.dues[0])
-        starts = await peer.starts(submitted, 60 + count / 50)
-        recorded = await peer.recorded(count, 60)
+        tasks.expect_ahead(submitted.dues[0])
+        starts = await peer.starts(submitted, PATIENCE_S + count / 50)
+        recorded = await peer.recorded(count, PATIENCE_S)
         last = max(start.started for start in starts) if recorded is None else recorded
         outcome = outcome_of(starts)
         rate = count / (last - min(submitted.dues))
@@ -75,14 +76,9 @@ class Lag:
         count = self.rate * self.seconds
         first = _first_due(count, traits)
         submitted = await peer.submit([first + n / self.rate for n in range(count)])
-        _expect_ahead(first)
-        return outcome_of(await peer.starts(submitted, 60 + self.seconds + count / 50))
+        tasks.expect_ahead(first)
+        return outcome_of(await peer.starts(submitted, PATIENCE_S + self.seconds + count / 50))
 
 
 def _first_due(count: int, traits: Traits) -> float:
     return time.time() + 3 + count / traits.submits_per_s
-
-
-def _expect_ahead(first: float) -> None:
-    if time.time() > first:
-        raise TimeoutError("the first was due before all of them were submitted")

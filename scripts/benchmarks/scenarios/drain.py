@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from benchmarks.figures import Outcome
 from benchmarks.rig import Rig
-from benchmarks.scenarios.tasks import first_due, outcome_of, submit_due
+from benchmarks.scenarios.tasks import PATIENCE_S, first_due, outcome_of, submit_due
 
 WORKERS = 2
 
@@ -20,7 +20,7 @@ class Drain:
         await rig.set_workers(WORKERS)
         due = first_due(self.count)
         ids = await submit_due(rig, [due] * self.count)
-        starts = outcome_of(await rig.starts(ids, 30 + self.count / 200))
-        seconds = (await rig.wait_recorded(ids, 10) - due).total_seconds()
+        starts = outcome_of(await rig.starts(ids, PATIENCE_S + self.count / 200))
+        seconds = (await rig.wait_recorded(ids, PATIENCE_S) - due).total_seconds()
         figures = {"tasks_per_s": self.count / seconds, "early": starts.figures["early"]}
         return starts._replace(figures=figures)

@@ -6,7 +6,14 @@ from datetime import timedelta
 from benchmarks.figures import Outcome
 from benchmarks.rig import Rig
 from benchmarks.scenarios.drain import WORKERS
-from benchmarks.scenarios.tasks import evenly, first_due, outcome_of, sleep_until, submit_due
+from benchmarks.scenarios.tasks import (
+    PATIENCE_S,
+    evenly,
+    first_due,
+    outcome_of,
+    sleep_until,
+    submit_due,
+)
 
 NODES = 3
 
@@ -28,7 +35,7 @@ class Failover:
         ids = await submit_due(rig, evenly(first, self.rate, self.seconds))
         await sleep_until(first + timedelta(seconds=self.seconds / 3))
         await rig.kill_node()
-        starts = outcome_of(await rig.starts(ids, 60 + 2 * self.seconds))
+        starts = outcome_of(await rig.starts(ids, PATIENCE_S + 2 * self.seconds))
         await rig.set_nodes(1)
         late = sum(lag > _LATE_MS for lag in starts.lags_ms)
         return starts._replace(figures={**starts.figures, "late_1s": late})

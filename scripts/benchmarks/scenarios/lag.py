@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from benchmarks.figures import Outcome
 from benchmarks.rig import Rig
 from benchmarks.scenarios.drain import WORKERS
-from benchmarks.scenarios.tasks import evenly, first_due, outcome_of, submit_due
+from benchmarks.scenarios.tasks import PATIENCE_S, evenly, first_due, outcome_of, submit_due
 
 
 @dataclass(frozen=True)
@@ -20,4 +20,4 @@ class Lag:
         await rig.set_workers(WORKERS)
         dues = evenly(first_due(self.rate * self.seconds), self.rate, self.seconds)
         ids = await submit_due(rig, dues)
-        return outcome_of(await rig.starts(ids, 60 + 2 * self.seconds))
+        return outcome_of(await rig.starts(ids, PATIENCE_S + 2 * self.seconds))

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from benchmarks.figures import Figures, Outcome, lag_figures
 from benchmarks.rig import FLAKY_TYPE, Rig
 from benchmarks.scenarios.drain import WORKERS
-from benchmarks.scenarios.tasks import evenly, first_due, outcome_of, submit_due, task
+from benchmarks.scenarios.tasks import PATIENCE_S, evenly, first_due, outcome_of, submit_due, task
 
 _RETRY_S = 1.0
 _SHARE = 0.1
@@ -46,7 +46,7 @@ class Mixed:
             rig, evenly(first, few, self.seconds), type=FLAKY_TYPE, backoff=backoff
         )
         plain = await submit_due(rig, evenly(first, self.rate - 2 * few, self.seconds))
-        timeout_s = 60 + 2 * self.seconds
+        timeout_s = PATIENCE_S + 2 * self.seconds
         starts = outcome_of(await rig.starts(plain, timeout_s))
         await rig.wait_recorded(flaky, timeout_s)
         await rig.wait_recorded(periodic, timeout_s, each=self.seconds)
