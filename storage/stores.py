@@ -1,7 +1,7 @@
 """Several databases as one: each of them holds some of the slots, and says so itself.
 
 The first start of a cluster divides the slots over the stores; a store that comes new to one that works gets
-none. From then on each store knows its number and its
+none until some are moved there (`moving`). From then on each store knows its number and its
 slots, and what does not fit together is refused.
 """
 
@@ -33,6 +33,15 @@ class Facts(NamedTuple):
     number: int | None
     slots: frozenset[int]
     fresh: bool
+    moving: frozenset[int]
+    """Slots that it has no more, and no other has yet."""
+    version: str
+    """Of PostgreSQL."""
+    schema: str
+    """The last migration."""
+    tasks: int
+    """About so many; and of the finished ones."""
+    finished: int
     limits: bool
     """Whether a queue has `max_in_flight`."""
 
@@ -71,12 +80,12 @@ async def arrange(urls: Sequence[str]) -> Layout:
     not fit together, `StoreUnavailableError` if none answers, or one that has to be divided.
     """
     if len(urls) == 1:
-        return _alone(urls[0], await _facts_of(urls[0]))
+        return _alone(urls[0], await facts(urls[0]))
     found: list[Facts | None] = []
     failure: StoreUnavailableError | None = None
     for url in urls:
         try:
-            found.append(await _facts_of(url))
+            found.append(await facts(url))
         except StoreUnavailableError as error:
             found.append(None)
             failure = error
@@ -89,7 +98,7 @@ async def arrange(urls: Sequence[str]) -> Layout:
     if failure is None and any(one is not None and one.number is None for one in found):
         known = [one for one in found if one is not None]
         await _divide(urls, known)
-        found = [await _facts_of(url) for url in urls]
+        found = [await facts(url) for url in urls]
     return fitting(urls, found)
 
 
@@ -108,6 +117,7 @@ def fitting(urls: Sequence[str], found: Sequence[Facts | None]) -> Layout:
     """The layout that the stores tell of; None: one that does not answer. Raises `LayoutError`."""
     names = [name(url, at) for at, url in enumerate(urls)]
     layout = Layout(names)
+    moving: set[int] = set()
     for at, facts in enumerate(found):
         if facts is None:
             continue
@@ -115,13 +125,14 @@ def fitting(urls: Sequence[str], found: Sequence[Facts | None]) -> Layout:
             what = "no store of this cluster" if facts.number is None else f"store {facts.number}"
             raise LayoutError(f"{names[at]} is {what}: name the stores in their order")
         layout.learn(at, facts.slots)
+        moving |= facts.moving
         for other in range(at):
             if both := layout.held(at) & layout.held(other):
                 raise LayoutError(
                     f"{names[at]} holds the slots {ranges(facts.slots)}, and {names[other]} "
                     f"{ranges(layout.held(other))}: {ranges(both)} twice"
                 )
-    if lost := layout.unknown:
+    if lost := set(layout.unknown) - moving:
         if None not in found:
             said = "; ".join(f"{n}: {ranges(layout.held(at))}" for at, n in enumerate(names))
             raise LayoutError(f"the slots {ranges(lost)} are in no store ({said}): name all stores")
@@ -160,7 +171,7 @@ async def _divide(urls: Sequence[str], found: Sequence[Facts]) -> None:
 
 
 async def _settle(url: str, number: int, slots: list[int]) -> None:
-    connection = await _connect(url)
+    connection = await connect(url)
     try:
         async with connection.transaction():
             await connection.execute("select pg_advisory_xact_lock($1)", _ARRANGING)
@@ -185,16 +196,21 @@ async def _settle(url: str, number: int, slots: list[int]) -> None:
         await connection.close(timeout=5)
 
 
-async def _facts_of(url: str) -> Facts:
-    connection = await _connect(url)
+async def facts(url: str) -> Facts:
+    """Ask a store. Raises `StoreUnavailableError`."""
+    connection = await connect(url)
     try:
         row = await connection.fetchrow(Database.sql("store_facts"))
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise StoreUnavailableError(f"PostgreSQL: {error}") from error
     finally:
         await connection.close(timeout=5)
-    return Facts(row["number"], frozenset(row["slots"]), row["fresh"], row["limits"])
+    return Facts(
+        row["number"], frozenset(row["slots"]), row["fresh"], frozenset(row["moving"]),
+        row["version"], row["schema"], row["tasks"], row["finished"], row["limits"],
+    )  # fmt: skip
 
 
-async def _connect(url: str) -> Any:
+async def connect(url: str) -> Any:
+    """A connection to a store. Raises `StoreUnavailableError`."""
     return await Writer(url).connect(_TIMEOUT_S, {"application_name": "duly stores"})

@@ -92,6 +92,15 @@ def fresh_database(databases: Databases, template_url: str) -> Iterator[str]:
 
 
 @pytest.fixture
+def two_stores(databases: Databases, template_url: str) -> Iterator[list[str]]:
+    """URLs of two migrated, empty databases for this test alone."""
+    urls = [databases.create(template_url) for _ in range(2)]
+    yield urls
+    for url in urls:
+        databases.drop(url)
+
+
+@pytest.fixture
 def blank_database(databases: Databases) -> Iterator[str]:
     """URL of a database without a schema, for this test alone."""
     url = databases.create()

@@ -55,12 +55,12 @@ class Acts:
         self._noted = Note(job.created_by, "admin", job.action, details)
 
     def concerns(self, row: TaskRow) -> bool:
-        """False for a task that came, or failed again, after the job had begun."""
+        """False for a task that came, or failed again, after the job had begun, or is of another store."""
         begun = self._job.created_at
         again = (
             self._job.action == "retry" and row.finished_at is not None and row.finished_at > begun
         )
-        return row.created_at <= begun and not again
+        return row.created_at <= begun and not again and self._context.holds(row.id)
 
     async def act(self, row: TaskRow) -> bool:
         """Do it; False if the task's state does not allow it (any more).

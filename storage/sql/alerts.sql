@@ -11,7 +11,8 @@ select coalesce((select min(silent_at) from tasks where silent_at is not null) <
 -- Tasks that should have completed an occurrence by now. One node raises each: the others skip the row
 -- or, having waited for it, find no time in it any more.
 with due as materialized (
-    select id from tasks where silent_at <= $1 order by silent_at limit $2 for update skip locked
+    select id from tasks where silent_at <= $1 and slot in (select slot from slots)
+    order by silent_at limit $2 for update skip locked
 ), silent as (
     update tasks t set silent_at = null where t.id = any(array(select id from due))
     returning t.id, t.type, t.queue, t.schedule, t.paused, t.status, t.next_run_at, t.failed_in_row,

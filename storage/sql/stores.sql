@@ -8,6 +8,13 @@ select (select number from this_store) as number,
        not exists (select from slots where owner is not null or epoch > 0)
        and (select id from tasks order by id limit 1) is null
        and (select id from finished_tasks order by id limit 1) is null as fresh,
+       array(select slot from slot_moves where state = 'fenced' order by slot) as moving,
+       split_part(current_setting('server_version'), ' ', 1) as version,
+       (select max(name) from duly_migrations) as schema,
+       (select greatest(reltuples, 0)::bigint from pg_class where oid = 'tasks'::regclass) as tasks,
+       (select coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint
+        from pg_inherits i join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'finished_tasks'::regclass) as finished,
        exists (select from queues where max_in_flight is not null) as limits;
 
 -- name: held_slots

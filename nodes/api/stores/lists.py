@@ -1,6 +1,7 @@
 """Lists of all stores: a page of each, merged in the list's order, and cut to one page.
 
-A store that does not answer makes the whole list 503: a part of it would look like all of it.
+Of a task that is on its way to another store, or has come from there, each store may have rows: those of the store
+that holds its slot count. A store that does not answer makes the whole list 503: a part of it would look like all of it.
 """
 
 import asyncio
@@ -101,7 +102,7 @@ async def page(
 
     async def ask(context: Context) -> tuple[Sequence[Any], UUID | None]:
         found = await listing.page(context.api_db, where, after, limit, finished=finished)
-        return found.items, found.after
+        return [row for row in found.items if context.holds(row.id)], found.after
 
     return Page(*merged(await of_each(stores, ask), lambda row: row.id, limit))
 
@@ -117,7 +118,8 @@ class StoresLedgerHandlers(LedgerHandlers):
         self, where: ledger.Filter, after: Place, limit: int
     ) -> tuple[builtins.list[Entry], Place | None]:
         async def ask(context: Context) -> tuple[Sequence[Entry], Place | None]:
-            return await ledger.entries(context.api_db, where, after, limit)
+            found, place = await ledger.entries(context.api_db, where, after, limit)
+            return [one for one in found if context.holds(one.task_id)], place
 
         def order(entry: Entry) -> Place:
             return Place(entry.recorded_at, entry.task_id, entry.token)

@@ -1,0 +1,54 @@
+"""duly store: check and move-slots."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from stores_rig import running_stores
+
+Duly = Callable[..., Awaitable[Any]]
+
+
+async def test_the_commands_say_what_fits_and_move(
+    two_stores: list[str], redis_url: str, duly: Duly
+) -> None:
+    urls = ["--database-urls", ",".join(two_stores)]
+    async with running_stores(two_stores, redis_url) as node:
+        task = (await node.client.submit("t", delay=3600)).id
+        looked = await duly("store", "check", *urls)
+        assert looked.code == 0, looked.err
+        assert "store 0 (" in looked.out
+        assert "slots 0-127" in looked.out
+        assert "slots 128-255" in looked.out
+        for wrong, said in (
+            (["--from", "0", "--to", "2", "--slots", "1"], "there is no store 2"),
+            (["--from", "1", "--to", "1", "--slots", "1"], "the same store"),
+            (["--from", "0", "--to", "1", "--slots", "9-1"], "must be a slot"),
+            (["--from", "1", "--to", "0", "--slots", "5"], "in the other store already"),
+        ):
+            refused = await duly("store", "move-slots", *urls, "--redis-url", redis_url, *wrong)
+            assert refused.code != 0
+            assert said in refused.err
+        done = await duly(
+            "store", "move-slots", *urls, "--redis-url", redis_url,
+            "--from", "0", "--to", "1", "--slots", "0-127",
+        )  # fmt: skip
+        assert done.code == 0, done.err
+        assert "moved the slots 0-127 with" in done.out
+        assert (await node.client.get(task)).status == "pending"
+        looked = await duly("store", "check", *urls)
+        assert "slots none" in looked.out
+    swapped = await duly("store", "check", "--database-urls", ",".join(reversed(two_stores)))
+    assert (swapped.code, "in their order" in swapped.err) == (1, True)
+
+
+async def test_a_node_that_does_not_know_the_store_is_named(
+    two_stores: list[str], redis_url: str, duly: Duly
+) -> None:
+    async with running_stores(two_stores, redis_url) as node:
+        await node.contexts[1].members.leave()
+        refused = await duly(
+            "store", "move-slots", "--database-urls", ",".join([*two_stores, two_stores[0] + "_other"]),
+            "--redis-url", redis_url, "--from", "0", "--to", "1", "--slots", "3",
+        )  # fmt: skip
+    assert refused.code == 1
+    assert "does not work on store" in refused.err
