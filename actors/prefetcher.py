@@ -43,6 +43,10 @@ log = logging.getLogger("duly.prefetcher")
 _SWEEP_AHEAD_S = 1.5
 _SWEEP_BACK_S = 5.0  # of a long backlog, what every sweep looks at
 _SWEEP_PAGES = 10
+_SWEEP_SHARE = (
+    5  # one that takes long, since much is due, comes less often: a fifth of the time at most
+)
+_SWEEP_LATEST_S = 2.0
 _PAGE = 2000
 _BITE = 500
 _FAIR_KEYS = 500  # that one refill brings; more are brought by turns
@@ -141,9 +145,12 @@ class Prefetcher(Actor[PrefetcherMessage]):
         while self._hungry_keys:
             await self._refill_key(*min(self._hungry_keys))
         if clock.monotonic() >= self._next_sweep:
-            self._next_sweep = clock.monotonic() + self._context.options.sweep_every_s
+            began, every_s = clock.monotonic(), self._context.options.sweep_every_s
+            self._next_sweep = began + every_s
             with self._context.meters.reading("sweep"):
                 await self._sweep()
+            took_s = clock.monotonic() - began
+            self._next_sweep += max(0.0, min(_SWEEP_SHARE * took_s, _SWEEP_LATEST_S) - every_s)
         if clock.monotonic() >= self._next_pass:
             with self._context.meters.reading("pass"):
                 await self._advance()

@@ -20,8 +20,9 @@ end
 local settled = now - since >= tonumber(ARGV[2])
 
 local held = {}
+local holders = #KEYS > 1 and redis.call('MGET', unpack(KEYS, 2)) or {}
 for at = 2, #KEYS do
-  local holder, how = redis.call('GET', KEYS[at]), ARGV[at + 1]
+  local holder, how = holders[at - 1], ARGV[at + 1]
   held[at - 1] = 0
   if holder == ARGV[1] then
     held[at - 1] = redis.call('PEXPIRE', KEYS[at], ARGV[2])
