@@ -4,6 +4,7 @@ A lone submission goes at once. While a statement is under way others gather and
 busier the node, the larger the batch, with no timer involved.
 """
 
+import asyncio
 import logging
 from datetime import datetime, timedelta
 
@@ -36,18 +37,22 @@ class Submitter(Actor[Submit]):
     def __init__(self, context: Context) -> None:
         super().__init__(context.boxes.submitter)
         self._context = context
-        self._room = anyio.Semaphore(_AT_ONCE)
+        self._turn = asyncio.Lock()
 
     async def run(self) -> None:
-        async with anyio.create_task_group() as inserts:
-            while True:
-                await self._room.acquire()
+        async with anyio.create_task_group() as inserters:
+            for _ in range(_AT_ONCE):
+                inserters.start_soon(self._insert_all)
+
+    async def _insert_all(self) -> None:
+        while True:
+            async with self._turn:
                 try:
                     messages = await self.mailbox.receive_batch(_BATCH)
                 except MailboxClosedError:
                     return
                 self.mailbox.handled()
-                inserts.start_soon(self._insert, messages)
+            await self._insert(messages)
 
     async def _insert(self, messages: list[Submit]) -> None:
         # Whoever was told "not now" may submit again: what was not begun by then is dropped.
@@ -65,8 +70,6 @@ class Submitter(Actor[Submit]):
                 message.reply.fail(failure)
             if not isinstance(error, StoreUnavailableError):
                 raise
-        finally:
-            self._room.release()
 
     async def _submit(self, messages: list[Submit]) -> None:
         try:

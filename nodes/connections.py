@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 ANSWER_S: Final = 60.0
 """A client that takes nothing of its answer for so long is cut off."""
@@ -46,13 +45,11 @@ class Door:
         """A maker of protocols for `create_server`, around those that `make` makes."""
         return lambda: _Guard(self, make())
 
-    @web.middleware
-    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    def note(self, request: web.Request) -> None:
         """Notes when a request has come whole; goes before all that may wait."""
         guard = self._guards.get(request.protocol)
         if guard is not None:
             request.content.on_eof(guard.request_is_here)
-        return await handler(request)
 
     def sweep(self) -> int:
         """End what has waited too long; return how many connections that were."""

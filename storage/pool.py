@@ -53,17 +53,23 @@ class Pool:
     async def acquire(self, timeout_s: float) -> Any:
         """A connection of one's own until `release`. Raises `StoreUnavailableError`."""
         deadline = time.monotonic() + timeout_s
+        if not self._room.locked():
+            await self._room.acquire()  # at once: no need of a timer
+        else:
+            await self._wait_for_room(timeout_s)
+        try:
+            return self._kept() or await self._connect(deadline - time.monotonic())
+        except BaseException:
+            self._room.release()
+            raise
+
+    async def _wait_for_room(self, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._room.acquire()
         except TimeoutError:
             message = f"no free connection to PostgreSQL within {timeout_s:g} s"
             raise StoreUnavailableError(message) from None
-        try:
-            return self._kept() or await self._connect(deadline - time.monotonic())
-        except BaseException:
-            self._room.release()
-            raise
 
     def release(self, connection: Any) -> None:
         """Take a connection back; it is kept if it is sound and still one to the writer."""

@@ -19,7 +19,6 @@ from typing import Final, NamedTuple, get_args
 
 import msgspec
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from duly.nodes.api import cookies, own_machine
 from duly.nodes.api.cookies import Cookies
@@ -174,13 +173,12 @@ class Access:
         """Whether anybody has to show a token at all."""
         return bool(self._tokens)
 
-    @web.middleware
-    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Raises `Problem` 401, 403 or 429 before the handler has seen anything."""
+    async def check(self, request: web.Request) -> None:
+        """Raises `Problem` 401, 403 or 429; goes before the handler has seen anything."""
         if not self._tokens:
             own_machine.check(request)
             _caller.set(_on_behalf(request, _ANYBODY))
-            return await handler(request)
+            return
         needed, shown = _needed(request), request.headers.get("Authorization")
         if shown is None and cookies.NAME in request.cookies:
             _caller.set(await self._by_cookie(request, needed))
@@ -190,7 +188,6 @@ class Access:
                 self.visitor(shown, remote) if needed is None else self.admit(shown, remote, needed)
             )
             _caller.set(_on_behalf(request, who))
-        return await handler(request)
 
     def admit(self, shown: str | None, remote: str, needed: Role) -> Caller:
         """Who shows this `Authorization` from this address. Raises `Problem` 401, 403 or 429."""

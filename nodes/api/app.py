@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import asyncpg
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
 from duly.actors.context import Context
 from duly.actors.runtime import ActorCrashedError, MailboxClosedError
+from duly.nodes.api import answers
 from duly.nodes.api.access import Access, check_routes
 from duly.nodes.api.admin import AdminHandlers
 from duly.nodes.api.alerts import AlertHandlers
@@ -44,16 +45,6 @@ from duly.storage.errors import StoreUnavailableError
 
 log = logging.getLogger("duly.api")
 
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
-"""On every answer, for browsers that were led here; one that has a policy of its own has all its own."""
-
 
 def build_app(
     contexts: Sequence[Context], settings: Settings, door: Door, regions: Regions
@@ -64,10 +55,10 @@ def build_app(
     access = Access(settings.tokens, rate, burst, context.clock, context.api_db)
     payload_limit = settings.payload_limit_bytes
     outbox = Forwarding(context, regions, payload_limit)
-    around = [door.middleware, _problems, access.middleware]
+    layers = [_around(door, access)]
     if regions.known:
-        around.append(RegionProxy(context, regions, outbox, payload_limit).middleware)
-    app = web.Application(middlewares=around)
+        layers.append(RegionProxy(context, regions, outbox, payload_limit).middleware)
+    app = web.Application(middlewares=layers)
     app.on_response_prepare.append(_set_headers)
     several = Several(contexts, outbox, settings) if len(contexts) > 1 else None
     health, counts = HealthHandlers(context), TaskCounts(context)
@@ -126,30 +117,40 @@ def _of_tasks(
 async def _set_headers(_: web.Request, answer: web.StreamResponse) -> None:
     answer.headers["Server"] = "duly"  # not which versions of what
     if "Content-Security-Policy" not in answer.headers:
-        answer.headers.extend(_HEADERS)
+        answer.headers.extend(answers.HEADERS)
 
 
-@web.middleware
-async def _problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+def _around(door: Door, access: Access) -> Middleware:
+    """What goes around every handler. One layer: each costs every request."""
+
+    @web.middleware
+    async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            door.note(request)
+            await access.check(request)
+            return await handler(request)
+        except Exception as error:  # noqa: BLE001 - what is not a problem is raised again, or logged
+            return _problem(request, error).response()
+
+    return around
+
+
+def _problem(request: web.Request, error: Exception) -> Problem:
     """Every error is a problem; what was not foreseen is logged and says nothing to outsiders."""
-    try:
-        return await handler(request)
-    except Problem as problem:
-        return problem.response()
-    except StoreUnavailableError as error:
-        return unavailable(str(error)).response()
-    except (ActorCrashedError, MailboxClosedError):
-        return unavailable("a part of the node starts anew, or it is stopping").response()
-    except asyncpg.UndefinedTableError:
-        return unavailable("the database has no schema yet: run duly migrate").response()
-    except web.HTTPException as error:
-        if error.status < 400:
-            raise
-        headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-        detail = f"{request.method} {request.path}: {error.reason}"
-        return Problem(error.status, error.reason, detail, headers=headers).response()
-    except ConnectionError:
-        raise  # the client is gone
-    except Exception:
-        log.exception("%s %s failed", request.method, request.path)
-        return Problem(500, "Internal error", "see the node's log").response()
+    match error:
+        case Problem():
+            return error
+        case StoreUnavailableError():
+            return unavailable(str(error))
+        case ActorCrashedError() | MailboxClosedError():
+            return unavailable("a part of the node starts anew, or it is stopping")
+        case asyncpg.UndefinedTableError():
+            return unavailable("the database has no schema yet: run duly migrate")
+        case web.HTTPException(status=status) if status >= 400:
+            headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+            detail = f"{request.method} {request.path}: {error.reason}"
+            return Problem(status, error.reason, detail, headers=headers)
+        case web.HTTPException() | ConnectionError():  # no error; the client is gone
+            raise error
+    log.error("%s %s failed", request.method, request.path, exc_info=error)
+    return Problem(500, "Internal error", "see the node's log")

@@ -26,7 +26,10 @@ _NAMED = re.compile(r"^Object (missing required|contains unknown) field `(.*)`$"
 
 async def read(request: web.Request, limit_bytes: int) -> bytes:
     """The whole body. Raises `Problem` 408, 413, 415."""
-    if request.content_type != "application/json" or "Content-Type" not in request.headers:
+    stated = request.headers.get("Content-Type")
+    if stated != "application/json" and (
+        stated is None or request.content_type != "application/json"
+    ):
         raise Problem(415, "Unsupported media type", "send Content-Type: application/json")
     if request.headers.get("Content-Encoding", "identity") != "identity":
         raise Problem(415, "Unsupported media type", "compressed bodies are not accepted")
@@ -56,7 +59,8 @@ def _too_large(limit_bytes: int) -> Problem:
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     """Decode a body. Raises `Problem`: 400 if it is not JSON, 422 if a field is wrong."""
     try:
-        body.decode()
+        if not body.isascii():
+            body.decode()
     except UnicodeDecodeError as error:
         raise Problem(400, "Not JSON", f"the body is not UTF-8: byte {error.start}") from None
     try:

@@ -50,7 +50,7 @@ class SubmitHandlers:
             web.post("/v1/tasks/batch", self.submit_batch),
         ]
 
-    async def submit(self, request: web.Request) -> web.Response:
+    async def submit(self, request: web.Request) -> web.StreamResponse:
         """Accept one task: 201, or 200 for a known idempotency key with the same body.
 
         202: it is kept here, and on its way to another region.
@@ -74,7 +74,7 @@ class SubmitHandlers:
             answer = await self._insert(new)
         if answer.slot is not None and answer.created_at is not None:
             made = views.submitted(new, answer.slot, answer.created_at)
-            return answers.view(made, 201, location=True)
+            return answers.created(request, made, now_us)
         return answers.task(await self._first(new, answer), 200, location=True)
 
     async def submit_batch(self, request: web.Request) -> web.Response:

@@ -2,8 +2,10 @@
 
 import asyncio
 import gzip
+import json
 import zlib
 from collections.abc import AsyncIterator
+from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 import psutil
@@ -37,13 +39,45 @@ async def test_malformed_http_is_answered_400(node: RunningNode) -> None:
     assert (await node.call("GET", "/healthz")).status == 200
 
 
-async def exchange(node: RunningNode, request: bytes) -> bytes:
-    """Send bytes as they are; answers what comes back until the node closes or says nothing more."""
+async def test_the_answer_to_a_submission_is_the_same_on_a_connection_that_is_kept(
+    node: RunningNode,
+) -> None:
+    """There it is written as it is, elsewhere put together by aiohttp."""
+    body = b'{"type":"a","run_at":"2040-01-01T00:00:00Z"}'
+    answers = []
+    for version, more in ((b"1.1", b""), (b"1.1", b"Connection: close\r\n"), (b"1.0", b"")):
+        head = b"POST /v1/tasks HTTP/%s\r\nHost: x\r\nContent-Type: application/json\r\n" % version
+        request = head + more + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        # On the kept one two at once, of which the second ends it.
+        last = request if more or version == b"1.0" else request + ending(request)
+        head, _, rest = (await exchange(node, last, -1)).partition(b"\r\n\r\n")
+        status, *lines = head.decode().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines)
+        content = rest[: int(headers["Content-Length"])]
+        task = json.loads(content)
+        assert headers.pop("Location") == f"/v1/tasks/{task['id']}"
+        assert parsedate_to_datetime(headers.pop("Date")).tzinfo is not None
+        headers.pop("Connection", None)
+        headers.pop("Content-Length")
+        if last is not request:
+            assert rest[len(content) :].startswith(b"HTTP/1.1 201 Created\r\n")
+        answers.append((status.partition(" ")[2], headers, set(task)))
+    assert answers[0][0] == "201 Created"
+    assert answers[0] == answers[1] == answers[2]
+
+
+def ending(request: bytes) -> bytes:
+    """The same request, as the last one of its connection."""
+    return request.replace(b"Host: x\r\n", b"Host: x\r\nConnection: close\r\n")
+
+
+async def exchange(node: RunningNode, request: bytes, most: int = 10_000) -> bytes:
+    """Send bytes as they are; answers what comes back first, or if `most` is -1 until the node closes."""
     parts = urlsplit(node.url)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     try:
         writer.write(request)
-        return await asyncio.wait_for(reader.read(10_000), 60)
+        return await asyncio.wait_for(reader.read(most), 60)
     finally:
         writer.close()
         await writer.wait_closed()
