@@ -382,3 +382,31 @@ async def test_unreadable_reports_are_told_together_and_not_often(
     one._tell_at = 0.0
     one._tell_unreadable()
     assert caplog.messages[1].startswith("1 unreadable report(s) dropped, of queue(s) other")
+
+
+async def test_while_no_queue_is_known_the_store_is_asked_only_now_and_then(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    away = True
+
+    async def running(*_: Any) -> list[str]:
+        nonlocal asked
+        asked += 1
+        if away:
+            raise StoreUnavailableError("away")
+        return []
+
+    monkeypatch.setattr(recorder, "running_queues", running)
+    one = Recorder(context)
+
+    async def look(times: int) -> int:
+        before = asked
+        for _ in range(times):
+            one._queues_at = 0.0
+            await one._find_queues()
+        return asked - before
+
+    assert await look(3) == 3
+    away = False
+    assert await look(5) == 1
