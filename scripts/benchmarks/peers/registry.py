@@ -25,7 +25,7 @@ PEERS: dict[str, Peer] = {
             Traits(
                 "celery",
                 "nothing: tasks are in Redis only, and gone once taken",
-                submits_per_s=200,
+                submits_per_s=400,
                 drains=5_000,
             ),
             ("celery[redis]==5.7.0", "redis[hiredis]==8.1.0"),
