@@ -31,7 +31,7 @@ from duly.nodes.regions.directory import Regions
 from duly.nodes.regions.forwarder import Forwarder
 from duly.nodes.server import Announce, ApiServer
 from duly.nodes.settings import Settings
-from duly.nodes.store_actor import StoreActor
+from duly.nodes.store_actor import FirstSample, StoreActor
 from duly.nodes.webhook import Webhook
 from duly.storage.database import Database
 from duly.storage.layout import Layout
@@ -69,7 +69,10 @@ def tree_of_stores(
     The API is the last to stop: by then each of the others has handed its slots over.
     """
     regions = Regions(settings.region, ())
-    children = [Child("api", lambda: ApiServer(contexts, settings, announce, regions))]
+    children = [
+        Child("first sample", lambda: FirstSample(contexts)),
+        Child("api", lambda: ApiServer(contexts, settings, announce, regions)),
+    ]
     for context in contexts:
         of_store = partial(_tree_of_store, context, settings)
         child = partial(StoreActor, context, settings.stores, of_store)

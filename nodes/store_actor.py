@@ -51,19 +51,43 @@ class StoreActor(Actor[NoReturn]):
             self._supervisor.request_stop()
 
     async def _is_there(self) -> bool:
-        """Bring its schema up to date, look whether it fits, and see that there is a clock."""
+        """Bring its schema up to date, and look whether it fits."""
         context = self._context
         try:
             await migrate(self._urls[context.store])
             found = await stores.arrange(self._urls)
             assert context.layout is not None
             context.layout.learn(context.store, found.held(context.store))
-            if not context.clock.synced:
-                sent = context.clock.monotonic()
-                answer = await server_time(context.api_db)
-                context.clock.observe(sent, context.clock.monotonic(), to_us(answer))
         except StoreError as error:
             await self.pause(self._patience.failed(error))
             return False
         self._patience.worked()
         return True
+
+
+class FirstSample(Actor[NoReturn]):
+    """Has started once the clock is known, by any store: without it the API could answer nothing."""
+
+    name = "first sample"
+
+    def __init__(self, contexts: Sequence[Context]) -> None:
+        super().__init__(Mailbox(self.name, 1))
+        self._contexts = contexts
+        self._patience = Patience("reading PostgreSQL's clock", log)
+
+    async def started(self) -> None:
+        clock = self._contexts[0].clock
+        while not clock.synced:
+            for context in self._contexts:
+                sent = clock.monotonic()
+                try:
+                    answer = await server_time(context.api_db)
+                except StoreError as error:
+                    await self.pause(self._patience.failed(error))
+                else:
+                    clock.observe(sent, clock.monotonic(), to_us(answer))
+                    break
+        self._patience.worked()
+
+    async def run(self) -> None:
+        await self.stopping.wait()

@@ -66,6 +66,7 @@ async def running_stores(
             await wait_for(
                 lambda: ready.is_set() or serving.done(), READY_S, "the node has started"
             )
+            assert contexts[0].clock.synced, "the API has started without a clock"
             await wait_for(lambda: owned(contexts) >= owns, READY_S, "the node owns its slots")
             async with (
                 Client(announce.url) as client,
