@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 from node_rig import RunningNode, running_node
+from store_rig import query
 from waiting import wait_for
 from worker_rig import running
 
@@ -101,6 +102,13 @@ async def test_payloads_and_results_are_for_those_who_may_see_them(guarded: Runn
     del paths["/v1/bulk/{id}"]  # no task
     paths["/admin/static/{file}"] = "/admin/static/page.css"
     paths["/v1/queues/{queue}"] = "/v1/queues/default"
+    paths["/v1/regions/{region}/outbox"] = "/v1/regions/eu/outbox"
+    await query(
+        guarded.context.db,
+        "insert into forwarded (id, region, accepted_at, updated_at, body)"
+        " values (gen_random_uuid(), 'eu', $1, $1, $2)",
+        task.created_at, b'{"type": "a", "payload": {"word": "hush"}}',
+    )  # fmt: skip
     paths["/v1/schedules/preview"] += "?every=60"
     for secret, sees in (("r", False), ("p", True), ("s", True), ("é", True)):
         answers = {
@@ -114,6 +122,8 @@ async def test_payloads_and_results_are_for_those_who_may_see_them(guarded: Runn
         one, (listed,) = answers["/v1/tasks/{id}"].body, answers["/v1/tasks"].body["items"]
         (run,) = answers["/v1/tasks/{id}/runs"].body["items"]
         assert one == listed
+        (forwarded,) = answers["/v1/regions/{region}/outbox"].body["items"]
+        assert forwarded["payload"] == one["payload"]
         assert one["payload"] == ({"word": "hush"} if sees else None)
         assert one["result"] == run["result"] == ({"answer": "hush"} if sees else None)
         assert one.get("hidden") == (None if sees else ["payload", "result"])

@@ -10,6 +10,7 @@ from node_rig import RunningNode
 from store_rig import query
 from waiting import wait_for
 
+from duly.actors.lead import Lead
 from duly.nodes.client import Conflict
 from duly.storage import keys
 from duly.storage.channel import subscribed
@@ -39,9 +40,16 @@ async def next_one_is(node: RunningNode, hand: HandWorker, delay: float = 0.0) -
     await hand.report(taken)
 
 
+def far_ahead(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Have tasks claimed so long before their due time."""
+    for name in ("us", "reach_us"):
+        monkeypatch.setattr(Lead, name, property(lambda _: round(seconds * 1_000_000)))
+
+
 async def test_c24_nothing_is_in_the_stream_before_its_time(
-    node: RunningNode, hand: HandWorker
+    node: RunningNode, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    far_ahead(monkeypatch, 1.0)  # however long they have been claimed then
     far = await node.client.submit_batch([{"type": "far", "delay": 6 * 3600}] * 100)
     near = await node.client.submit_batch([{"type": "near", "delay": 1.5}] * 100)
     taken = [await hand.take() for _ in range(100)]
@@ -52,7 +60,7 @@ async def test_c24_nothing_is_in_the_stream_before_its_time(
         node.context.db,
         "select min(claimed_at - next_run_at) as early from tasks where status = 'running'",
     )
-    assert rows[0]["early"].total_seconds() >= 0
+    assert rows[0]["early"].total_seconds() < 0
     assert {one.id for one in taken} == {str(one) for one in near}
     for one in taken:
         await hand.report(one)
@@ -98,6 +106,27 @@ async def test_c29_cancelled_between_claim_and_publication(
     await next_one_is(node, hand)
     assert await status(node, ids[0]) == "cancelled"
     assert await outcomes(node, ids[0]) == ["cancelled"]
+
+
+async def test_c29_cancelled_while_it_is_claimed_ahead_of_its_time(
+    node: RunningNode, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far_ahead(monkeypatch, 8.0)
+    cancelled, kept = await node.client.submit_batch([{"type": "t", "delay": 9}] * 2)
+
+    async def claimed() -> bool:
+        return [await status(node, one) for one in (cancelled, kept)] == ["running"] * 2
+
+    await wait_for(claimed, 30, "both are claimed")
+    with pytest.raises(Conflict):
+        await node.client.update(kept, priority=1)
+    assert (await node.client.cancel(cancelled)).status == "cancelled"
+    assert (await hand.sizes())[0] == 0, "it is not due yet"
+    taken = await hand.take()
+    assert taken.id == str(kept)
+    await hand.report(taken)
+    await next_one_is(node, hand)
+    assert await outcomes(node, cancelled) == ["cancelled"]
 
 
 async def test_c29_cancelled_in_the_stream_unread(node: RunningNode, hand: HandWorker) -> None:
