@@ -10,7 +10,7 @@
     listener    hears of near tasks that other nodes accepted
     ticker      owns the timing wheel
     line        how much of a queue a node may publish now: the window, and the other nodes' turns
-    dispatcher  claims what is due and publishes it, never more than the workers will soon fetch
+    dispatcher  claims what is due and publishes it (firing, claiming), never more than the workers will soon fetch
     recorder    records what became of each attempt
     reaper      finds attempts that nobody will report
 

@@ -12,8 +12,6 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from datetime import datetime
-from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
@@ -21,18 +19,17 @@ from uuid import UUID
 import anyio
 
 from duly.actors import trail
+from duly.actors.claiming import Claiming
 from duly.actors.context import Context
-from duly.actors.messages import Missed, Ownership, Refused
+from duly.actors.messages import Ownership
 from duly.actors.patience import Patience, QueuePatience
 from duly.actors.tracing import Fires
-from duly.storage import claims
-from duly.storage.claims import Claim, Claimed, Held
-from duly.storage.errors import StoreUnavailableError
+from duly.storage.claims import Claimed, Held
 from duly.storage.permits import Grant, Rate
 from duly.storage.redis import TROUBLE, is_of_one_queue
 from duly.storage.slots import DueRow
 from duly.storage.stream_facts import Backlog
-from duly.wheel.durations import from_us, to_us
+from duly.wheel.durations import to_us
 
 log = logging.getLogger("duly.dispatcher")
 
@@ -44,11 +41,6 @@ SURE_S = 0.5
 
 _PROBE_EVERY_S = 0.5  # of Redis while it is away: all nodes should notice at about the same time
 _HELD_BACK_MAX_S = 5.0  # half of the grace after which the reaper publishes it
-_REFUSED_S = 0.1  # by then an Ownership should have come that says which slots are gone
-
-
-_IN_TURN = 50
-"""Tasks with a concurrency key that one statement claims at most: it holds a lock for each key."""
 
 
 class Fired(NamedTuple):
@@ -61,23 +53,13 @@ class Fired(NamedTuple):
     """What was not claimed because enough of its kind runs."""
 
 
-class _Tried(NamedTuple):
-    """What became of a claim."""
-
-    claimed: list[Claimed]
-    again: list[DueRow]
-    """What should be tried again at once."""
-    held: Mapping[UUID, Held] = MappingProxyType({})
-
-
 class Firing:
     """Claims and publishes; knows what is under way and whether Redis takes anything."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._under_way: set[UUID] = set()
-        self._postgres = Patience("claiming tasks", log)
-        self._refused = False  # by the last claim
+        self._claiming = Claiming(context, self._mended_now)
         self._redis = Patience(
             "publishing tasks", log, context.vitals.redis, longest_s=_PROBE_EVERY_S
         )
@@ -101,7 +83,7 @@ class Firing:
     @property
     def claims_fail(self) -> bool:
         """Nobody should wait for what this node would claim."""
-        return self._postgres.failing or self._refused
+        return self._claiming.fails
 
     def redis_pause_s(self) -> float:
         """Seconds until the next probe is due; 0 = now."""
@@ -162,7 +144,9 @@ class Firing:
             if self._queues.failing(queue) and not await self._mended(queue):
                 return Fired(None, rows)
             since = self._context.clock.monotonic()
-            tasks, unclaimed, held = await self._claim(rows, own, queue if limited else None)
+            tasks, unclaimed, held = await self._claiming.claim(
+                rows, own, queue if limited else None
+            )
             self._context.lead.took(self._context.clock.monotonic() - since)
             claimed_us = self._context.clock.now_us()
             trail.tell(log, "claimed", ((task.id, task.token) for task in tasks))
@@ -238,93 +222,6 @@ class Firing:
         self._queues.worked(queue)
         return True
 
-    async def _claim(self, rows: list[DueRow], own: Ownership, limited: str | None) -> _Tried:
-        """Those that have to be counted apart: no other pays for it. `limited`: the queue, if all have."""
-        plain = [row for row in rows if row.concurrency_key is None and limited is None]
-        counted = [row for row in rows if row.concurrency_key is not None or limited is not None]
-        in_turn = partial(claims.claim_in_turn, queue=limited)
-        tried = await self._claim_by(claims.claim, plain, own) if plain else _Tried([], [])
-        for at in range(0, len(counted), _IN_TURN):
-            more = await self._claim_by(in_turn, counted[at : at + _IN_TURN], own)
-            tried = _Tried(
-                tried.claimed + more.claimed, tried.again + more.again, {**tried.held, **more.held}
-            )
-        return tried
-
-    async def _claim_by(
-        self, claim_rows: Callable[..., Awaitable[Claim]], rows: list[DueRow], own: Ownership
-    ) -> _Tried:
-        """What this node has claimed now, and what it should try again."""
-        context = self._context
-        now = from_us(context.clock.now_us())
-        try:
-            claim = await claim_rows(context.db, context.node_id, rows, dict(own.epochs), now)
-        except StoreUnavailableError as error:
-            if not error.in_doubt:
-                await anyio.sleep(self._postgres.failed(error))
-                return _Tried([], rows)
-            return await self._read_back(rows, now, error)
-        self._works(self._postgres)
-        context.vitals.claimed += len(claim.tasks)
-        if not claim.owned:
-            if not self._refused:
-                log.warning("claims are refused: slots have a new owner")
-            self._refused = True
-            context.boxes.leases.offer(Refused())
-            await anyio.sleep(_REFUSED_S)
-            return _Tried([], rows)
-        self._refused = False
-        if len(claim.tasks) + len(claim.held) == len(rows):
-            return _Tried(claim.tasks, [], claim.held)
-        return await self._without_missing(rows, claim, now)
-
-    async def _without_missing(self, rows: list[DueRow], claim: Claim, now: datetime) -> _Tried:
-        """Not claimed though its slot is ours and there was room for it.
-
-        Cancelled, changed or paused meanwhile; or too late for its misfire grace; or periodic, and
-        more occurrences than this one are due.
-        """
-        claimed = {task.id for task in claim.tasks}
-        missing = [row for row in rows if row.id not in claimed and row.id not in claim.held]
-        # The room that was counted for it is there for others of its key and queue.
-        keys = {row.concurrency_key for row in missing}
-        again = [
-            row
-            for row in rows
-            if claim.held.get(row.id) == "queue_full"
-            or (claim.held.get(row.id) == "full" and row.concurrency_key in keys)
-        ]
-        held = {i: why for i, why in claim.held.items() if i not in {row.id for row in again}}
-        try:
-            expired = await claims.expire(self._context.db, missing, now)
-        except StoreUnavailableError as error:
-            self._postgres.failed(error)
-            return _Tried(claim.tasks, missing + again, held)
-        self._context.meters.skipped(len(expired))
-        self._context.feed.tell("skipped", expired)
-        if len(expired) < len(missing):
-            # A full mailbox: the sweep brings them again.
-            left = {row.id for row in missing}.difference(expired)
-            self._context.boxes.catchup.offer(Missed(sorted(left)))
-        return _Tried(claim.tasks, again, held)
-
-    async def _read_back(
-        self, rows: list[DueRow], now: datetime, error: StoreUnavailableError
-    ) -> _Tried:
-        """The claim may have committed. Find out, as long as it takes."""
-        doubt = error
-        while True:
-            await anyio.sleep(self._postgres.failed(error))
-            try:
-                await doubt.settled()
-                found = await claims.claimed_by(self._context.db, self._context.node_id, rows, now)
-            except StoreUnavailableError as again:
-                error = again
-                continue
-            self._works(self._postgres)
-            ours = {task.id for task in found}
-            return _Tried(found, [row for row in rows if row.id not in ours])
-
     async def _publish(
         self,
         queue: str,
@@ -339,7 +236,7 @@ class Firing:
         while tasks:
             if clock.monotonic() - since > SURE_S:
                 since = clock.monotonic()  # before it is asked: the answer may be slow, too
-                tasks = await self._still_running(tasks)
+                tasks = await self._claiming.still_running(tasks)
                 continue
             gate = pace if clock.monotonic() < no_longer_held_at else None
             try:
@@ -370,19 +267,6 @@ class Firing:
         finally:
             self.held_back -= 1
 
-    async def _still_running(self, tasks: list[Claimed]) -> list[Claimed]:
-        """What has ended since must not be published: perhaps only an answer was lost."""
-        while True:
-            try:
-                found = await claims.running(
-                    self._context.db, [(task.id, task.token) for task in tasks]
-                )
-            except StoreUnavailableError as error:
-                await anyio.sleep(self._postgres.failed(error))
-                continue
-            self._works(self._postgres)
-            return found
-
     def _note(self, queue: str | None, error: BaseException) -> float:
         if queue is not None and is_of_one_queue(error):
             self._queues.failed(queue, error)
@@ -392,10 +276,10 @@ class Firing:
         return wait_s
 
     def _redis_works(self) -> None:
-        self._works(self._redis)
+        if self._redis.failing:
+            self._mended_now()
+        self._redis.worked()
         self._redis_retry_at = 0.0
 
-    def _works(self, patience: Patience) -> None:
-        if patience.failing:
-            self.mended_at = self._context.clock.monotonic()
-        patience.worked()
+    def _mended_now(self) -> None:
+        self.mended_at = self._context.clock.monotonic()

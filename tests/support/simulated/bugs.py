@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from duly.actors.claiming import Claiming
 from duly.actors.firing import Firing
 from duly.actors.prefetcher import Prefetcher
 from duly.actors.runtime import Mailbox
@@ -189,10 +190,10 @@ async def _answer_before_commit(
     return [Submitted(one.id, 0, now, None, False, None, None) for one in new]
 
 
-_claim = Firing._claim
+_claim = Claiming.claim
 
 
-async def _publish_first(self: Firing, rows: Any, own: Any, limited: Any) -> Any:
+async def _publish_first(self: Claiming, rows: Any, own: Any, limited: Any) -> Any:
     for row in rows:
         one = Claimed(
             row.id, row.version + 1, "t", row.queue, row.next_run_at, 0, 5.0, "retry", "1"
@@ -288,7 +289,7 @@ BUGS = {
         method=(submitting, "submit", _answer_before_commit),
     ),
     "a task is published before its claim": _bug(
-        "before that was claimed", method=(Firing, "_claim", _publish_first)
+        "before that was claimed", method=(Claiming, "claim", _publish_first)
     ),
     "a failure is recorded whatever its token": _bug(
         "two recorded outcomes",
