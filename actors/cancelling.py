@@ -20,9 +20,13 @@ _TRIES = 200
 
 
 async def cancel(
-    db: Database, clock: ClusterClock, task_id: UUID, note: Note | None = None
+    db: Database,
+    clock: ClusterClock,
+    task_id: UUID,
+    note: Note | None = None,
+    only: str | None = None,
 ) -> Cancelled | None:
-    """Cancel a pending or running task; None if there is none by that id.
+    """Cancel a pending or running task (`only`: in this status); None if there is none by that id.
 
     A one-off is one statement. Of a periodic task the occurrence that waits or runs is cancelled, and
     what else came due is skipped, as `ended`: read, decided, and written if it is still as it was read.
@@ -31,11 +35,11 @@ async def cancel(
     decided: Decided | None = None
     now = from_us(clock.now_us())
     for _ in range(_TRIES):
-        done = await tasks.cancel(db, task_id, now, note, decided)
+        done = await tasks.cancel(db, task_id, now, note, decided, only)
         if done is not None:
             return done
         row = (await stored.courses(db, [task_id])).get(task_id)
-        if row is None:
+        if row is None or (only is not None and row.status != only):
             return None
         now = from_us(clock.now_us())
         decided = None if row.schedule is None else _decide(row, now)

@@ -163,15 +163,16 @@ async def cancel(
     now: datetime,
     note: Note | None = None,
     decided: Decided | None = None,
+    only: str | None = None,
 ) -> Cancelled | None:
-    """Cancel a pending or running task; None if there is none by that id.
+    """Cancel a pending or running task (`only`: in this status); None if there is none by that id.
 
     A periodic one only with `decided`, which says what is skipped with it, and if it still is as it was
     then; see `duly.actors.cancelling`.
     """
     seen = (None,) * 4 if decided is None else decided[:4]
     skipped = () if decided is None or decided.place is None else decided.place.skipped
-    columns = (*seen, [one[0] for one in skipped], [one[1] for one in skipped])
+    columns = (*seen, [one[0] for one in skipped], [one[1] for one in skipped], only)
 
     async def attempt() -> Cancelled | None:
         rows = await audit.change(db, note, "cancel", task_id, now, task_id, now, *columns)

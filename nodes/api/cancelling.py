@@ -23,9 +23,11 @@ class Cancelling:
         self._context = context
         self._redis = Patience("telling workers of cancellations", log)
 
-    async def cancel(self, task_id: UUID, noted: Note) -> tasks.Cancelled | None:
-        """Cancel a pending or running task; None if there is none by that id."""
-        done = await cancel(self._context.api_db, self._context.clock, task_id, noted)
+    async def cancel(
+        self, task_id: UUID, noted: Note, only: str | None = None
+    ) -> tasks.Cancelled | None:
+        """Cancel a pending or running task (`only`: in this status); None if there is none by that id."""
+        done = await cancel(self._context.api_db, self._context.clock, task_id, noted, only)
         if done is None:
             return None
         await wakes.freed(self._context, [(done.row.queue, done.row.concurrency_key)])

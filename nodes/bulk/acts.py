@@ -52,6 +52,8 @@ class Acts:
         self._cancelling = Cancelling(context)
         self._rescheduling = Rescheduling(context)
         details = msgspec.json.encode({"bulk": job.id}).decode()
+        # Who cancels what waits does not want to break off what has begun meanwhile.
+        self._only: str | None = msgspec.json.decode(job.filter).get("status")
         self._noted = Note(job.created_by, "admin", job.action, details)
 
     def concerns(self, row: TaskRow) -> bool:
@@ -78,7 +80,7 @@ class Acts:
     async def _act(self, row: TaskRow) -> bool:
         match self._job.action:
             case "cancel":
-                return await self._cancelling.cancel(row.id, self._noted) is not None
+                return await self._cancel(row)
             case "retry":
                 done = await tasks.retry(self._db, row.id, self._now(), self._noted)
                 if done is None:
@@ -94,6 +96,10 @@ class Acts:
                 return True
             case "reschedule":
                 return await self._reschedule(row)
+
+    async def _cancel(self, row: TaskRow) -> bool:
+        done = await self._cancelling.cancel(row.id, self._noted, self._only)
+        return done is not None
 
     async def _reschedule(self, row: TaskRow) -> bool:
         if row.next_run_at == self._job.due:

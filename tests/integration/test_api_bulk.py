@@ -159,6 +159,35 @@ async def test_what_is_submitted_after_the_job_began_is_not_touched(
     assert await statuses(node, late) == {"pending"}
 
 
+@pytest.mark.parametrize("schedule", [None, {"every": 3600}])
+async def test_what_has_begun_since_it_was_found_waiting_is_not_broken_off(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch, schedule: dict[str, int] | None
+) -> None:
+    act, at_work, go_on = Acts.act, anyio.Event(), anyio.Event()
+
+    async def held(self: Acts, row: TaskRow) -> bool:
+        at_work.set()
+        await go_on.wait()
+        return await act(self, row)
+
+    monkeypatch.setattr(Acts, "act", held)
+    waiting, begins = await submitted(node, 2, queue="old", schedule=schedule)
+    job = await begun(node, "cancel", {"queue": "old", "status": "pending"})
+    with anyio.fail_after(60):
+        await at_work.wait()
+    assert (await node.call("POST", f"/v1/tasks/{begins}/run-now")).status == 200
+
+    async def running() -> bool:
+        return await statuses(node, [begins]) == {"running"}
+
+    await wait_for(running, 60, "it has begun")
+    go_on.set()
+    job = await ended(node, job["id"])
+    assert (job["done"], job["refused"]) == (1, 1)
+    assert await statuses(node, [waiting]) == {"cancelled"}
+    assert await statuses(node, [begins]) == {"running"}
+
+
 async def test_a_job_that_waits_for_its_rate_shows_that_it_lives(
     node: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
