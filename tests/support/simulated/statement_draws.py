@@ -266,7 +266,8 @@ class Draws:
         seen = (None, None, None, None)
         if row is not None and self._rng.random() < 0.8:
             seen = (row["version"], row["status"], row["schedule"], row["done_until"])
-        return task_id, self.now, *seen, *self._skips([task_id])[1:]
+        only = self._rng.choice([None, None, None, "pending", "running"])
+        return task_id, self.now, *seen, *self._skips([task_id])[1:], only
 
     def _reject(self) -> tuple[Any, ...]:
         rng = self._rng

@@ -156,10 +156,10 @@ def get(store: Store, ids: list[UUID]) -> list[Row]:
 @statement
 def cancel(
     store: Store, task_id: UUID, now: datetime, version: Any, status: Any, schedule: Any,
-    done_until: Any, skipped_at: list[Any], skipped_why: list[Any],
+    done_until: Any, skipped_at: list[Any], skipped_why: list[Any], only: str | None,
 ) -> list[Row]:  # fmt: skip
     row = store.tasks.get(task_id)
-    if row is None:
+    if row is None or only not in (None, row["status"]):
         return []
     seen = (version, status, schedule, done_until)
     now_is = tuple(row[name] for name in ("version", "status", "schedule", "done_until"))
