@@ -72,6 +72,7 @@ async def test_other_keys_in_the_place_of_a_queue_are_told(streams: Streams, cli
 
 
 async def test_what_workers_say(streams: Streams, client: Redis, redis_url: str) -> None:
+    await streams.announce("default")
     await streams.crew("default")  # leaves its mark among the consumers
     said = {
         "sdk": b'{"host":"h","pid":7,"queues":["default"],"concurrency":3,"running":1,"sdk":"s"}',

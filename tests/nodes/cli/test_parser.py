@@ -13,7 +13,7 @@ from duly.nodes.cli.settings import docs
 from duly.nodes.settings import Settings
 
 COMMANDS = [
-    "up", "demo", "node", "worker", "migrate", "effects-sql",
+    "up", "demo", "node", "worker", "migrate", "effects-sql", "store",
     "submit", "list", "alerts", "get", "cancel", "retry", "pause", "resume", "run-now", "runs", "ledger", "explain", "nodes",
     "workers", "queues", "queue", "bulk", "archive", "next",
     "import", "token",
@@ -43,6 +43,8 @@ def test_the_commands_are_these() -> None:
         "archive export",
         "archive list",
         "archive verify",
+        "store check",
+        "store move-slots",
     ],
 )
 def test_every_option_says_what_it_is(command: str) -> None:
