@@ -19,7 +19,7 @@ from duly.nodes.api.problems import FieldError, invalid
 from duly.nodes.api.task_counts import TaskCounts
 from duly.storage import queues
 from duly.storage.audit import Note
-from duly.storage.counting import Depth
+from duly.storage.counting import Counts, Depth
 from duly.storage.keys import QUEUE_NAME
 from duly.storage.queues import Control, ControlChange
 from duly.storage.redis import TROUBLE, is_of_one_queue
@@ -48,8 +48,8 @@ class QueueChange(msgspec.Struct, forbid_unknown_fields=True):
 class QueueView(msgspec.Struct):
     """A queue.
 
-    `pending`, `running`: tasks, as counted some seconds ago; of a large store an estimate. `backlog`:
-    entries of the stream that no worker has fetched. `workers`: how many live ones read it. These two and
+    `pending`, `running`: tasks, as counted some seconds ago; an estimate if not `exact`, as in a large
+    store, and 0 while none were counted yet. `backlog`: entries of the stream that no worker has fetched. `workers`: how many live ones read it. These two and
     `next_token_at` are null while Redis does not answer. `next_token_at`: when the rate lets the next
     task go, null if that is now.
     """
@@ -68,6 +68,7 @@ class QueueView(msgspec.Struct):
     backlog: int | None
     workers: int | None
     next_token_at: datetime | None
+    exact: bool
 
 
 class QueuePage(msgspec.Struct):
@@ -110,13 +111,13 @@ class QueueHandlers:
         limit, after = queries.limit(request), queries.queue_cursor(request)
         part = (queries.text(request, "contains") or "").lower()
         controls = {one.queue: one for one in await queues.controls(self._context.api_db)}
-        depths = await self._depths()
+        counts = await self._counted()
         until = _until()
-        names = sorted({*controls, *depths, *await self._streams(until)})
+        names = sorted({*controls, *counts.queues, *await self._streams(until)})
         found = [name for name in names if part in name.lower() and (after is None or name > after)]
         more = queries.encode_cursor(found[limit - 1]) if len(found) > limit else None
         shown = [controls.get(name) or Control(name) for name in found[:limit]]
-        return answers.body(QueuePage(await self._views(shown, depths, until), more))
+        return answers.body(QueuePage(await self._views(shown, counts, until), more))
 
     async def get(self, request: web.Request) -> web.Response:
         """One queue; one that nobody has used yet is empty, and nothing is set of it."""
@@ -161,13 +162,12 @@ class QueueHandlers:
         return await queues.control(self._context.api_db, name, wanted, now, noted)
 
     async def _answer(self, control: Control) -> web.Response:
-        depths = await self._depths()
-        (view,) = await self._views([control], depths, _until())
+        (view,) = await self._views([control], await self._counted(), _until())
         return answers.body(view)
 
-    async def _depths(self) -> dict[str, Depth]:
+    async def _counted(self) -> Counts:
         counted = await self._counts.get()
-        return {} if counted is None else counted.counts.queues
+        return Counts({}, {}, exact=False) if counted is None else counted.counts
 
     async def _streams(self, until: float) -> set[str]:
         """The queues that have a stream, and those that live workers read."""
@@ -184,7 +184,7 @@ class QueueHandlers:
         return known | read
 
     async def _views(
-        self, controls: Sequence[Control], depths: dict[str, Depth], until: float
+        self, controls: Sequence[Control], counts: Counts, until: float
     ) -> list[QueueView]:
         """As they are shown; Redis is asked on the loop's clock until `until`."""
         limit, away = asyncio.Semaphore(_AT_ONCE), False
@@ -205,8 +205,8 @@ class QueueHandlers:
         none = Depth(0, 0, 0, 0)
         found = []
         for control, said in zip(controls, seen, strict=True):
-            depth = depths.get(control.queue, none)
-            found.append(QueueView(*control, depth.pending, depth.running, *said))
+            depth = counts.queues.get(control.queue, none)
+            found.append(QueueView(*control, depth.pending, depth.running, *said, counts.exact))
         return found
 
     async def _look(self, control: Control) -> _Seen:

@@ -41,7 +41,8 @@ def _list(client: SyncClient, args: argparse.Namespace) -> None:
         if args.json:
             print(exact_json.encode(queue).decode())
         else:
-            print(f"{queue.queue:<20}  pending {queue.pending}  running {queue.running}  "
+            about = "" if queue.exact else "~"
+            print(f"{queue.queue:<20}  pending {about}{queue.pending}  running {about}{queue.running}  "
                   f"workers {_known(queue.workers)}{_set(queue)}")  # fmt: skip
 
 

@@ -76,6 +76,8 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     workers: int | None = None
     next_token_at: datetime | None = None
     """When the rate lets the next task go; None: now."""
+    exact: bool = True
+    """Whether `pending` and `running` are counted, not estimated."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

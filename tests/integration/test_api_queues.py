@@ -21,7 +21,7 @@ from duly.wheel.durations import parse_time
 EMPTY = {
     "paused": False, "paused_by": None, "paused_at": None, "rate": None, "burst": None,
     "max_in_flight": None, "updated_at": None, "updated_by": None, "pending": 0, "running": 0,
-    "backlog": 0, "workers": 0, "next_token_at": None,
+    "backlog": 0, "workers": 0, "next_token_at": None, "exact": True,
 }  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 from store_rig import NOW, query
@@ -62,14 +64,49 @@ async def test_all_are_counted_while_there_is_time(db: Database) -> None:
     )
 
 
-async def test_without_time_some_slots_stand_for_all(db: Database) -> None:
-    await query(db, _FILL)
+def _hurried() -> Callable[[], float]:
+    """A clock on which each look is a second later."""
     ticks = itertools.count()
+    return lambda: float(next(ticks))
 
-    def hurried() -> float:
-        """Each look at the clock is a second later."""
-        return float(next(ticks))
 
+async def test_a_small_store_is_counted_whole_however_long_it_takes(db: Database) -> None:
+    await query(db, f"{_FILL} limit 45")
+    found = await counting.counts(db, NOW, 0.05, _hurried())
+    assert found.exact
+    assert sum(depth.pending + depth.running for depth in found.queues.values()) == 45
+    assert await counting.due(db, range(256), NOW, 0.05, _hurried()) == sum(
+        depth.due for depth in found.queues.values()
+    )
+
+
+async def test_so_many_tasks_are_counted_at_least(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await query(db, _FILL)
+    monkeypatch.setattr(counting, "LEAST", 5_000)
+    asked: list[int] = []
+
+    class Watched:
+        async def fetch(self, name: str, *args: Any) -> Any:
+            rows = await db.fetch(name, *args)
+            if name == "count_tasks":
+                asked.append(sum(row["pending"] + row["running"] for row in rows))
+            return rows
+
+    found = await counting.counts(cast(Database, Watched()), NOW, 0.05, _hurried())
+    assert not found.exact
+    # The first slots tell how many are needed; not one statement for each slot.
+    assert 5_000 <= sum(asked) < 10_000
+    assert len(asked) < 10
+
+
+async def test_without_time_some_slots_stand_for_all(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await query(db, _FILL)
+    monkeypatch.setattr(counting, "LEAST", 0)
+    hurried = _hurried()
     found = await counting.counts(db, NOW, 1.5, hurried)
     assert not found.exact
     # 4 slots in the first second, then as many as fit into half a second: 2. So 6 of 256 are counted.

@@ -13,8 +13,8 @@ const FIELDS = [{ name: "contains", label: "Name", placeholder: "a part of it", 
 const columns = (load) => [
   { name: "Queue", long: true, cell: (one) => h("a", { href: `/admin/tasks?${new URLSearchParams({ queue: one.queue })}` }, one.queue) },
   { name: "State", cell: state },
-  { name: "Pending", num: true, cell: (one) => count(one.pending) },
-  { name: "Running", num: true, cell: (one) => count(one.running) },
+  { name: "Pending", num: true, cell: (one) => tasks(one, one.pending) },
+  { name: "Running", num: true, cell: (one) => tasks(one, one.running) },
   { name: "In the stream", num: true, cell: (one) => count(one.backlog) },
   { name: "Workers", num: true, cell: (one) => (one.workers === 0 && one.pending + one.running > 0 ? h("span", { class: "warn-text" }, "none") : count(one.workers)) },
   { name: "Rate", num: true, cell: (one) => isSet(one.rate) && `${count(one.rate)}/s` },
@@ -23,6 +23,11 @@ const columns = (load) => [
   { name: "Last set", cell: (one) => one.updated_at && [time(one.updated_at), one.updated_by && ` by ${one.updated_by}`] },
   ...(may("admin") ? [{ name: "Change", cell: (one) => h("div", { class: "row-buttons" }, buttons(one, load)) }] : []),
 ];
+
+function tasks(one, number) {
+  if (one.exact) return count(number);
+  return h("span", { title: "estimated from a part of the tasks" }, `≈ ${count(number)}`);
+}
 
 function state(one) {
   if (one.paused) return [badge("paused"), " ", one.paused_at && time(one.paused_at), one.paused_by && ` by ${one.paused_by}`];

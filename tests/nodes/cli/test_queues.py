@@ -31,6 +31,7 @@ async def test_without_options_it_is_only_shown(api: FakeApi, duly: Duly) -> Non
     assert shown == {
         "queue": "mail", "paused": "true", "paused_by": "ann", "rate": "5.0", "pending": "3",
         "paused_at": "2026-11-29T12:00:00.000+00:00", "running": "0",
+        "exact": "true",
     }  # fmt: skip
     answer = await duly("queue", "mail", "--json", "--url", api.url)
     assert json.loads(answer.out)["paused_by"] == "ann"
@@ -39,11 +40,19 @@ async def test_without_options_it_is_only_shown(api: FakeApi, duly: Duly) -> Non
 async def test_the_list_tells_what_is_set(api: FakeApi, duly: Duly) -> None:
     api.queues |= {
         "a": {"queue": "a", "pending": 1, "running": 2, "workers": 3},
-        "b": {"queue": "b", "paused": True, "rate": 2.5, "max_in_flight": 4},
+        "b": {
+            "queue": "b",
+            "paused": True,
+            "pending": 7,
+            "exact": False,
+            "rate": 2.5,
+            "max_in_flight": 4,
+        },
     }
     answer = await duly("queues", "--url", api.url)
     first, second = answer.out.splitlines()
     assert first.split() == ["a", "pending", "1", "running", "2", "workers", "3"]
+    assert second.split()[:3] == ["b", "pending", "~7"]
     assert second.endswith("workers ?  paused  rate 2.5  max in flight 4")
     answer = await duly("queues", "--json", "--url", api.url)
     assert [json.loads(line)["queue"] for line in answer.out.splitlines()] == ["a", "b"]
