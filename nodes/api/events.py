@@ -58,11 +58,10 @@ class EventHandlers:
             raise unavailable(f"{CLIENTS_MAX} clients look on at this node already")
         answer = web.StreamResponse(headers={"X-Accel-Buffering": "no"})  # for a proxy in between
         answer.content_type = "text/event-stream"
-        with self._hub.client(wants, name) as client:
+        with self._hub.client(wants, name) as client, suppress(ConnectionError):  # it is gone
             await answer.prepare(request)
             await answer.write(f"retry: {_RETRY_MS}\n\n".encode())
-            with suppress(ConnectionError):  # it is gone
-                await self._send(request, answer, client)
+            await self._send(request, answer, client)
         return answer
 
     async def _send(self, request: web.Request, answer: web.StreamResponse, client: Client) -> None:

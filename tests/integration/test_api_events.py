@@ -5,7 +5,9 @@ import hashlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import aiohttp
 import pytest
+from aiohttp import web
 from event_rig import events
 from node_rig import RunningNode, running_node
 from private_valkey import PrivateValkey
@@ -150,6 +152,23 @@ async def test_a_client_that_does_not_keep_up_is_told_how_much_it_missed() -> No
     assert await client.lines(0) == []
     client.put(Line("task", b"{}"))
     assert await client.lines(0) == [Line("task", b"{}")]
+
+
+async def test_a_client_that_goes_before_its_stream_begins_is_no_error(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepare = web.StreamResponse.prepare
+
+    async def gone(self: web.StreamResponse, request: web.BaseRequest) -> object:
+        if self.content_type == "text/event-stream":
+            raise ConnectionResetError("Cannot write to closing transport")
+        return await prepare(self, request)
+
+    monkeypatch.setattr(web.StreamResponse, "prepare", gone)
+    with pytest.raises(aiohttp.ClientError):
+        await node.call("GET", "/v1/events")
+    await wait_for(lambda: not node.context.feed.listeners, 60, "the one that left is gone")
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_only_so_many_may_look_on(node: RunningNode, monkeypatch: pytest.MonkeyPatch) -> None:
