@@ -43,9 +43,9 @@ async function choose(context, filter, action) {
 async function apply(context, request, found) {
   let job = null;
   const number = `${found.exact ? "" : "about "}${count(found.count)} ${found.count === 1 ? "task" : "tasks"}`;
+  const title = `${request.action[0].toUpperCase()}${request.action.slice(1)} ${number}`;
   const done = await ask({
-    title: `${request.action[0].toUpperCase()}${request.action.slice(1)} ${number}`,
-    confirm: `${request.action} ${number}`, danger: request.action === "cancel",
+    title, confirm: title, danger: request.action === "cancel",
     body: [
       h("p", null, "Nothing has been changed yet. With ", said(request.filter), ":"),
       request.action === "reschedule" && h("p", null, request.delay ? `They become due ${duration(request.delay)} from now.` : "They become due now."),

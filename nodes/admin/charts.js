@@ -44,10 +44,17 @@ export class Chart {
     this.data = [times, ...columns];
     if (this.plot) this.plot.setData(this.data);
     else this.draw();
-    this.tell(times.length - 1);
-    const last = this.lines.map(({ name }, at) => `${name} ${this.text(at, times.length - 1)}`);
+    this.tell(this.last());
+    const last = this.lines.map(({ name }, at) => `${name} ${this.text(at, this.last())}`);
     this.box.setAttribute("aria-label", `${this.title} of the last hour; now ${last.join(", ")}`);
     this.element.dataset.points = String(times.length);
+  }
+
+  /** The newest point that says anything: the last, or the one before it while the minute that runs has no value yet. */
+  last() {
+    const [times, ...columns] = this.data;
+    const end = times.length - 1;
+    return columns.some((column) => (column[end] ?? null) !== null) ? end : Math.max(0, end - 1);
   }
 
   text(line, at) {
@@ -80,7 +87,7 @@ export class Chart {
         { ...axis, values: (_, ticks) => ticks.map((one) => this.write(one)), size: 62, ...(this.whole ? { incrs: WHOLE } : {}) },
       ],
       series: [{}, ...this.lines.map(({ name, colour: of }) => ({ label: name, stroke: colour(of), width: 1.5, points: { show: true, size: 4, filter: alone } }))],
-      hooks: { setCursor: [(plot) => this.tell(plot.cursor.idx ?? this.data[0].length - 1)] },
+      hooks: { setCursor: [(plot) => this.tell(plot.cursor.idx ?? this.last())] },
     }, this.data, this.box);
   }
 }

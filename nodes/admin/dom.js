@@ -32,7 +32,7 @@ export function fill(element, ...children) {
 let lastId = 0;
 
 /** A label with its control; `control.problem(text)` shows what is wrong with it. */
-export function field(label, control, { wide = false, row = false } = {}) {
+export function field(label, control, { wide = false, time = false, row = false } = {}) {
   control.id ||= `f${++lastId}`;
   const problem = h("div", { class: "problem", id: `${control.id}-problem` });
   const name = h("label", { for: control.id }, label);
@@ -43,7 +43,7 @@ export function field(label, control, { wide = false, row = false } = {}) {
     else control.removeAttribute("aria-describedby");
   };
   const parts = row ? [control, name] : [name, control];
-  return h("div", { class: `field${wide ? " wide" : ""}${row ? " row" : ""}` }, parts, problem);
+  return h("div", { class: `field${wide ? " wide" : ""}${time ? " time" : ""}${row ? " row" : ""}` }, parts, problem);
 }
 
 /** A select of [value, text] pairs. */

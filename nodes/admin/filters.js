@@ -8,7 +8,7 @@ import { field, h, select } from "./dom.js";
 export function filters(context, fields, extra = []) {
   const controls = fields.map((one) => [one, control(one, context.query.get(one.name) ?? "")]);
   const form = h("form", { class: "filters", role: "search", onsubmit: submit },
-    controls.map(([one, made]) => field(one.label, made, one)),
+    controls.map(([one, made]) => field(one.label, made, { wide: one.wide, time: one.type === "datetime-local" })),
     h("div", { class: "buttons" },
       h("button", { type: "submit", class: "primary" }, "Search"),
       h("a", { class: "button", href: location.pathname }, "Clear"), extra));

@@ -66,7 +66,7 @@ export function time(text, { both = false } = {}) {
 
 function tick(element) {
   const ms = Date.parse(element.getAttribute("datetime"));
-  const text = element.dataset.relative ? `${absolute(ms)} (${relative(ms)})` : relative(ms);
+  const text = element.dataset.relative === "both" ? `${absolute(ms)} (${relative(ms).replaceAll(" ", "\u00a0")})` : relative(ms);
   if (element.textContent !== text) element.textContent = text;
 }
 
@@ -87,6 +87,9 @@ export function schedule(value) {
   if (value.cron) return `${value.cron}${value.timezone && value.timezone !== "UTC" ? ` ${value.timezone}` : ""}`;
   return `every ${duration(value.every)}`;
 }
+
+/** A small JSON value in a line that may break between its parts. */
+export const jsonLine = (value) => JSON.stringify(value, null, 1).replace(/\n\s*/g, " ");
 
 /** The last characters of an id, which differ where the first (a time) may not. */
 export const shortId = (id) => `…${id.slice(-12)}`;

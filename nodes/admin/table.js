@@ -19,7 +19,7 @@ const rowProps = (item) => (item.id ? { dataset: { id: item.id } } : null);
 
 function cell(column, item) {
   const content = column.cell(item);
-  const isBlank = content === null || content === undefined || content === false || content === "";
+  const isBlank = content === null || content === undefined || content === false || content === "" || content.length === 0;
   const kind = [column.num && "num", column.id && "id", column.tight && "tight", column.long && "long", isBlank && "blank"].filter(Boolean).join(" ");
   return h("td", { class: kind || null, dataset: { name: column.name } }, h("div", null, content));
 }

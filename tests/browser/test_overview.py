@@ -317,3 +317,41 @@ async def test_estimates_are_marked_in_the_table_of_queues(
     await page.reload()
     row = page.get_by_role("table", name="Tasks by queue").locator("tbody tr")
     await expect(row.locator("td").nth(1)).to_have_text("≈ 5")
+
+
+async def test_estimates_are_marked_in_the_view_of_queues(
+    guarded: RunningNode, admin: Site
+) -> None:
+    await guarded.client.submit("a", queue="mails", run_at=FAR)
+    page = await admin.open("/admin/queues", role="read")
+    pending = page.get_by_role("table", name="Queues by name").locator("tbody td").nth(2)
+    await expect(pending).to_have_text("1")
+
+    async def as_of_a_large_store(route: Route) -> None:
+        answer = await route.fetch()
+        queues = await answer.json()
+        queues["items"][0] |= {"pending": 12_345_678, "exact": False}
+        await route.fulfill(response=answer, json=queues)
+
+    await page.route("**/v1/queues?*", as_of_a_large_store)
+    await expect(pending).to_have_text("≈ 12,345,678")
+
+
+async def test_a_chart_says_the_last_minute_that_has_a_value(
+    guarded: RunningNode, admin: Site
+) -> None:
+    async def after_a_busy_minute(route: Route) -> None:
+        answer = await route.fetch()
+        series = await answer.json()
+        series["points"][-2] |= {"started": 1_200, "completed": 600, "lag_p50": 0.25}
+        series["points"][-1] |= {"lag_p50": None, "lag_p95": None, "lag_p99": None}
+        await route.fulfill(response=answer, json=series)
+
+    page = await admin.open("/admin", role="read")
+    await page.route("**/v1/stats/series*", after_a_busy_minute)
+    await page.route(
+        "**/v1/events*", lambda route: route.abort()
+    )  # what comes is not of this minute
+    await page.reload()
+    await expect(page.get_by_role("region", name="Throughput")).to_contain_text("started 20/s")
+    await expect(page.get_by_role("region", name="Firing lag")).to_contain_text("p50 250 ms")

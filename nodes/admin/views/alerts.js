@@ -2,7 +2,7 @@
 import { get, withQuery } from "../api.js";
 import { fill, h } from "../dom.js";
 import { chosen, filters } from "../filters.js";
-import { badge, time } from "../format.js";
+import { badge, jsonLine, time } from "../format.js";
 import { pager, table } from "../table.js";
 
 const FIELDS = [
@@ -19,7 +19,7 @@ const COLUMNS = [
   { name: "Since", cell: (alert) => time(alert.since) },
   { name: "Raised", cell: (alert) => time(alert.raised_at) },
   { name: "Cleared", cell: (alert) => alert.cleared_at && time(alert.cleared_at) },
-  { name: "Details", cell: (alert) => alert.details && h("code", null, JSON.stringify(alert.details)) },
+  { name: "Details", cell: (alert) => alert.details && h("code", null, jsonLine(alert.details)) },
 ];
 
 export async function show(main, context) {

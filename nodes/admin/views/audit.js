@@ -2,7 +2,7 @@
 import { get, withQuery } from "../api.js";
 import { fill, h } from "../dom.js";
 import { chosen, filters } from "../filters.js";
-import { shortId, time } from "../format.js";
+import { jsonLine, shortId, time } from "../format.js";
 import { pager, table } from "../table.js";
 
 const NAMES = ["who", "action", "task_id", "since", "before"];
@@ -15,7 +15,7 @@ const FIELDS = [
 ];
 
 function details(of) {
-  const text = h("code", null, JSON.stringify(of));
+  const text = h("code", null, jsonLine(of));
   return typeof of.bulk === "string" ? h("a", { href: `/admin/bulk/${of.bulk}` }, text) : text;
 }
 

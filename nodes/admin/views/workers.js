@@ -20,7 +20,7 @@ export async function show(main, context) {
   const load = async () => {
     const { items } = await get("/v1/workers", context.signal);
     const sum = (name) => items.reduce((so_far, one) => so_far + (one[name] ?? 0), 0);
-    fill(total, items.length > 0 && `${count(items.length)} workers, ${count(sum("running"))} of ${count(sum("concurrency"))} places in use`);
+    fill(total, items.length > 0 && `${count(items.length)} worker${items.length === 1 ? "" : "s"}, ${count(sum("running"))} of ${count(sum("concurrency"))} places in use`);
     fill(list, table("Live workers", COLUMNS, items, { empty: "No worker is alive." }));
   };
   await load();
