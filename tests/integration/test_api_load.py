@@ -55,7 +55,7 @@ async def test_however_many_ask_it_is_looked_up_once_in_a_while(
         looks += 1
         mine = looks
         await released.wait()
-        return Load([Series("q", [mine] * args[-1])], 1.0)
+        return Load([Series("q", [mine] * args[3])], 1.0)
 
     async def seen() -> int:
         answer = await node.call("GET", "/v1/load?hours=7")

@@ -39,9 +39,9 @@ async def test_openmetrics_for_those_who_ask(node: RunningNode) -> None:
     assert text.endswith("# EOF\n")
 
 
-async def test_the_documentation_lists_each_of_them(node: RunningNode, redis_url: str) -> None:
+async def test_the_documentation_lists_each_of_them(regional: RunningNode, redis_url: str) -> None:
     documented = set(re.findall(r"^\| `(duly_\w+)", OPERATIONS.read_text(), re.MULTILINE))
-    assert await exposed(node, redis_url) == documented
+    assert await exposed(regional, redis_url) == documented
 
 
 async def test_histograms_say_what_was_measured(node: RunningNode, redis_url: str) -> None:

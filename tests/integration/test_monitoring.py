@@ -15,7 +15,18 @@ ALERTS, DASHBOARD = FOLDER / "alerts.yaml", FOLDER / "grafana.json"
 _METRIC = re.compile(r"\bduly_\w+")
 _PART = re.compile(r"_(bucket|sum|count)$")
 _LABEL = re.compile(r"[{,]\s*(\w+)\s*(?:=~|!~|!=|=)")
-_LABELS = {"part", "stage", "le", "queue", "status", "outcome", "change", "statement", "job"}
+_LABELS = {
+    "part",
+    "stage",
+    "le",
+    "queue",
+    "status",
+    "outcome",
+    "change",
+    "statement",
+    "job",
+    "state",
+}
 
 
 def panels() -> list[dict[str, Any]]:
@@ -32,8 +43,8 @@ def alerts() -> list[str]:
     return re.split(r"^      - alert: ", ALERTS.read_text(), flags=re.MULTILINE)[1:]
 
 
-async def test_every_metric_exists_on_a_running_node(node: RunningNode, redis_url: str) -> None:
-    known = await exposed(node, redis_url)
+async def test_every_metric_exists_on_a_running_node(regional: RunningNode, redis_url: str) -> None:
+    known = await exposed(regional, redis_url)
     for text in (ALERTS.read_text(), *expressions()):
         assert {_PART.sub("", name) for name in _METRIC.findall(text)} - known == set()
 
