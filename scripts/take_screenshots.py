@@ -2,9 +2,9 @@
 
 import argparse
 import asyncio
-import io
 import math
 import random
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -228,7 +228,7 @@ async def shoot(
             for name in names:
                 await show(page, name, ids)
                 file = args.out / f"{name}-{width}-{'dark' if dark else 'light'}.png"
-                file.write_bytes(small(await page.screenshot()))
+                await page.screenshot(path=file)
                 wide = await page.evaluate("document.documentElement.scrollWidth")
                 print(
                     f"{file.name}: {file.stat().st_size // 1024} KiB", "TOO WIDE" * (wide > width)
@@ -248,9 +248,9 @@ async def show(page: Page, name: str, ids: dict[str, str]) -> None:
     await page.wait_for_timeout(SETTLE_MS)
 
 
-def small(png: bytes) -> bytes:
+def shrink(file: Path) -> None:
     """The same picture with 256 colours, the most frequent of those that differ; what is rare but differs much stays."""
-    image = Image.open(io.BytesIO(png)).convert("RGB")
+    image = Image.open(file).convert("RGB")
     counted: Any = image.getcolors(1 << 24)
     colours = [colour for _, colour in sorted(counted, reverse=True)]
     for apart in (0, 2, 4, 8, 16, 32, 64):
@@ -270,9 +270,7 @@ def small(png: bytes) -> bytes:
     dots = zip(raw[::3], raw[1::3], raw[2::3], strict=True)
     painted = Image.frombytes("P", image.size, bytes(map(nearest.__getitem__, dots)))
     painted.putpalette([part for colour in chosen for part in colour])
-    found = io.BytesIO()
-    painted.save(found, "PNG", optimize=True)
-    return found.getvalue()
+    painted.save(file, "PNG", optimize=True)
 
 
 async def take(args: argparse.Namespace, database_url: str, redis_url: str) -> None:
@@ -315,6 +313,9 @@ def main() -> None:
     finally:
         discard(servers)
         remove_folder(template)
+    with ProcessPoolExecutor(2) as pool:  # once nobody waits for an answer
+        for _ in pool.map(shrink, sorted(args.out.glob("*.png"))):
+            pass
 
 
 if __name__ == "__main__":
