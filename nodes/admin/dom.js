@@ -29,6 +29,42 @@ export function fill(element, ...children) {
   return element;
 }
 
+/**
+ * The same for what has been shown before and is newer now: where the focus is, what is unfolded and how far a table
+ * is scrolled stays as it is. What is meant is known by its link, name or text; of several the last ones are the same, since
+ * lists grow at their beginning.
+ */
+export function refresh(element, ...children) {
+  const focused = element.contains(document.activeElement) ? placeOf(element, document.activeElement) : null;
+  const open = [...element.querySelectorAll("details[open]")].map((one) => placeOf(element, one));
+  const moved = [...element.querySelectorAll(SCROLLED)].map((one) => [one.scrollLeft, one.scrollTop]);
+  fill(element, children);
+  for (const place of open) {
+    const found = at(element, place);
+    if (found) found.open = true;
+  }
+  element.querySelectorAll(SCROLLED).forEach((one, number) => {
+    const [left, top] = moved[number] ?? [0, 0];
+    if (left || top) one.scrollTo(left, top);
+  });
+  if (focused) (at(element, focused) ?? element.closest("main"))?.focus({ preventScroll: true });
+  return element;
+}
+
+const SCROLLED = ".scroll, pre";
+
+const signOf = (one) => one.getAttribute("href") ?? one.getAttribute("aria-label") ?? one.textContent;
+
+const same = (element, { tag, sign }) => [...element.querySelectorAll(tag)].filter((one) => signOf(one) === sign);
+
+function placeOf(element, one) {
+  const place = { tag: one.localName, sign: signOf(one) };
+  const all = same(element, place);
+  return { ...place, fromLast: all.length - all.indexOf(one) };
+}
+
+const at = (element, place) => same(element, place).at(-place.fromLast);
+
 let lastId = 0;
 
 /** A label with its control; `control.problem(text)` shows what is wrong with it. */

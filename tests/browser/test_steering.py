@@ -77,7 +77,7 @@ async def test_a_long_name_pushes_nothing_out_of_view(
     guarded: RunningNode, admin: Site, width: int
 ) -> None:
     name = ("a" * 60 + "." + "b" * 39)[:100]
-    await guarded.client.submit("t" * 200, queue=name, run_at=FAR)
+    task = await guarded.client.submit("t" * 200, queue=name, run_at=FAR)
     assert (
         await guarded.call("PUT", f"/v1/queues/{name}", {"rate": 1.5, "paused": True})
     ).status == 200
@@ -92,6 +92,9 @@ async def test_a_long_name_pushes_nothing_out_of_view(
         assert box["x"] + box["width"] <= width
         wide = await page.evaluate("document.documentElement.scrollWidth")
         assert wide <= width
+    await page.goto(f"/admin/tasks/{task.id}")
+    await page.get_by_text(f"Its queue, {name}").wait_for()
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("refused", [False, True])

@@ -247,6 +247,43 @@ async def test_everything_can_be_reached_with_the_keyboard(
     assert await page.evaluate("document.activeElement.textContent") == "Pause"
 
 
+async def test_the_focus_and_what_is_unfolded_outlast_a_refresh(
+    guarded: RunningNode, admin: Site
+) -> None:
+    task = await _failed(guarded, "a")
+    page = await admin.open(f"/admin/tasks/{task.id}", role="submit")
+    unfolded = page.locator("main table details").first
+    await unfolded.evaluate("(one) => { one.open = true; }")
+    await expect(page.locator("main[aria-busy]")).to_have_count(0)  # it has the focus, once
+    await page.get_by_role("button", name="Retry").focus()
+    await page.evaluate("document.querySelector('main h1').dataset.old = '1'")
+    await guarded.client.retry(task.id)
+    await expect(page.locator("main h1[data-old]")).to_have_count(0)  # it was drawn anew
+    await expect(page.locator("main table details[open]")).to_have_count(1)
+    # The button is gone: the focus is where the view begins, not where the page does.
+    assert await page.evaluate("document.activeElement.id") == "main"
+
+
+async def test_the_focus_stays_on_a_button_and_in_a_list(guarded: RunningNode, admin: Site) -> None:
+    waits = await guarded.client.submit("a", run_at=FAR)
+    page = await admin.open(f"/admin/tasks/{waits.id}", role="submit")
+    await expect(page.get_by_role("button", name="Cancel")).to_be_visible()
+    await expect(page.locator("main[aria-busy]")).to_have_count(0)  # it has the focus, once
+    await page.get_by_role("button", name="Cancel").focus()
+    await page.evaluate("document.querySelector('main h1').dataset.old = '1'")
+    body = {"priority": 9}
+    assert (await guarded.call("PATCH", f"/v1/tasks/{waits.id}", body)).status == 200
+    await expect(page.locator("main h1[data-old]")).to_have_count(0)
+    await expect(page.get_by_role("button", name="Cancel")).to_be_focused()
+    task = await _failed(guarded, "a")
+    await page.goto("/admin/ledger")
+    link = page.locator(f"main a[href='/admin/tasks/{task.id}']")
+    await link.focus()
+    await page.evaluate("document.querySelector('main table').dataset.old = '1'")
+    await expect(page.locator("main table[data-old]")).to_have_count(0)
+    await expect(link).to_be_focused()
+
+
 async def test_the_audit_log_tells_who_did_it(guarded: RunningNode, admin: Site) -> None:
     task = await guarded.client.submit("a", run_at=FAR)
     page = await admin.open(f"/admin/tasks/{task.id}", role="admin")

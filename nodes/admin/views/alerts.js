@@ -1,6 +1,6 @@
 // Watched schedules that went silent, or were paused after too many failures.
 import { get, withQuery } from "../api.js";
-import { fill, h } from "../dom.js";
+import { fill, h, refresh } from "../dom.js";
 import { chosen, filters } from "../filters.js";
 import { badge, jsonLine, time } from "../format.js";
 import { pager, table } from "../table.js";
@@ -27,7 +27,7 @@ export async function show(main, context) {
   const results = h("div");
   const load = async () => {
     const page = await get(withQuery("/v1/alerts", query), context.signal);
-    fill(results, table("Alerts, newest first", COLUMNS, page.items, { empty: "No alert is like this." }),
+    refresh(results, table("Alerts, newest first", COLUMNS, page.items, { empty: "No alert is like this." }),
       pager(context, page, `${page.items.length} shown, newest first`));
   };
   fill(main, h("div", { class: "head" }, h("h1", null, "Alerts")), filters(context, FIELDS), results);

@@ -1,7 +1,7 @@
 // Bulk actions: the jobs, newest first.
 import { get, withQuery } from "../api.js";
 import { said } from "../bulk.js";
-import { fill, h } from "../dom.js";
+import { fill, h, refresh } from "../dom.js";
 import { badge, count, time } from "../format.js";
 import { pager, table } from "../table.js";
 
@@ -21,7 +21,7 @@ export async function show(main, context) {
   const query = { limit: 50, cursor: context.query.get("cursor") };
   const load = async () => {
     const page = await get(withQuery("/v1/bulk", query), context.signal);
-    fill(list, table("Bulk actions, newest first", COLUMNS, page.items, { empty: "There was none. Search for tasks, then act on all that were found." }),
+    refresh(list, table("Bulk actions, newest first", COLUMNS, page.items, { empty: "There was none. Search for tasks, then act on all that were found." }),
       pager(context, page, `${page.items.length} shown, newest first`));
   };
   await load();

@@ -2,7 +2,7 @@
 import { change, get, may } from "../api.js";
 import { said } from "../bulk.js";
 import { ask } from "../dialog.js";
-import { fill, h } from "../dom.js";
+import { fill, h, refresh } from "../dom.js";
 import { badge, count, time } from "../format.js";
 
 export async function show(main, context) {
@@ -21,7 +21,7 @@ export async function show(main, context) {
     if (job.status !== "running") stopButton.remove();
     fill(status, badge(job.status));
     move(bar, job);
-    fill(facts, factsOf(job).map(([name, content]) => [h("dt", null, name), h("dd", null, content)]));
+    refresh(facts, factsOf(job).map(([name, content]) => [h("dt", null, name), h("dd", null, content)]));
     return job;
   };
   const actions = h("div", { class: "actions" }, may("admin") && stopButton);

@@ -1,6 +1,6 @@
 // Why a task has not run: what holds it now, and what would hold it next.
 import { get } from "../api.js";
-import { fill, h } from "../dom.js";
+import { h, refresh } from "../dom.js";
 import { duration, time } from "../format.js";
 
 const TIMES = new Set(["due", "until", "since", "next_token_at", "finished_at"]);
@@ -22,7 +22,7 @@ export class Explain {
     const key = JSON.stringify(reasons, (name, value) => (name === "silent_s" || name === "message" ? undefined : value));
     if (key === this.shown) return;
     this.shown = key;
-    fill(this.body, h("ol", { class: "reasons" }, reasons.map((reason) =>
+    refresh(this.body, h("ol", { class: "reasons" }, reasons.map((reason) =>
       h("li", null, h("span", { class: `badge ${KINDS[reason.code] ?? "warn"}` }, reason.message), facts(reason)))));
   }
 }

@@ -1,6 +1,6 @@
 // What became of every due time of all tasks, newest first; and the reports that were refused.
 import { getPage } from "../api.js";
-import { fill, h } from "../dom.js";
+import { fill, h, refresh } from "../dom.js";
 import { chosen, filters } from "../filters.js";
 import { badge, duration, errorLine, shortId, time } from "../format.js";
 import { emptyText, pager, table } from "../table.js";
@@ -43,7 +43,7 @@ export async function show(main, context) {
   fill(main, h("div", { class: "head" }, h("h1", null, "Ledger")), filters(context, FIELDS), results);
   const load = async () => {
     const page = await getPage("/v1/ledger", query, context.signal);
-    fill(results, table("Verdicts, newest first", COLUMNS, page.items, { empty: emptyText(page, "No verdict is like this.") }),
+    refresh(results, table("Verdicts, newest first", COLUMNS, page.items, { empty: emptyText(page, "No verdict is like this.") }),
       pager(context, page, `${page.items.length} shown, newest first`));
   };
   await load();

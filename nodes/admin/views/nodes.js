@@ -1,6 +1,6 @@
 // The live nodes, and which of them owns each slot.
 import { get } from "../api.js";
-import { fill, h } from "../dom.js";
+import { fill, h, refresh } from "../dom.js";
 import { badge, count, duration, time } from "../format.js";
 import { table } from "../table.js";
 import { SlotMap, letters, mark } from "./slot_map.js";
@@ -29,7 +29,7 @@ export async function show(main, context) {
     const [nodes, slots] = await Promise.all([get("/v1/nodes", context.signal), get("/v1/slots", context.signal)]);
     const names = letters(nodes.items.map((node) => node.id), slots.items);
     const shown = columns(names).filter((one) => one.name !== "Lag p99" || nodes.items.some((node) => node.lag_p99_s !== undefined));
-    fill(list, table("Live nodes, the oldest first", shown, nodes.items, { empty: "No node is registered." }));
+    refresh(list, table("Live nodes, the oldest first", shown, nodes.items, { empty: "No node is registered." }));
     map.update(slots.items, names);
   };
   await load();

@@ -1,7 +1,7 @@
 // How the whole cluster does: counts, and charts of the last hour that go on by themselves.
 import { get } from "../api.js";
 import { Chart } from "../charts.js";
-import { fill, h } from "../dom.js";
+import { fill, h, refresh } from "../dom.js";
 import { badge, count, duration, short } from "../format.js";
 import { listen } from "../live.js";
 import { table } from "../table.js";
@@ -47,8 +47,8 @@ export async function show(main, context) {
   async function load() {
     const [stats, alerts] = await Promise.all([get("/v1/stats", context.signal), get("/v1/alerts?open=true&limit=1", context.signal)]);
     fill(note, stats.scope === "node" && "Redis does not answer: figures of this node alone.");
-    fill(tiles, tilesOf(stats, alerts.items.length > 0));
-    fill(tables, tablesOf(stats));
+    refresh(tiles, tilesOf(stats, alerts.items.length > 0));
+    refresh(tables, tablesOf(stats));
   }
 }
 

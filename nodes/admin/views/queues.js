@@ -1,7 +1,7 @@
 // The queues: what waits in each, and what holds it back. Admins pause them and set their limits.
 import { change, get, may, withQuery } from "../api.js";
 import { ask, notice } from "../dialog.js";
-import { field, fill, h } from "../dom.js";
+import { field, fill, h, refresh } from "../dom.js";
 import { filters } from "../filters.js";
 import { badge, count, time } from "../format.js";
 import { pager, table } from "../table.js";
@@ -81,7 +81,7 @@ export async function show(main, context) {
   const query = { limit: 100, cursor: context.query.get("cursor"), contains };
   const load = async () => {
     const page = await get(withQuery("/v1/queues", query), context.signal);
-    fill(list, table("Queues by name", columns(load), page.items, { empty: contains ? "No queue is named like this." : "No queue has been used yet." }),
+    refresh(list, table("Queues by name", columns(load), page.items, { empty: contains ? "No queue is named like this." : "No queue has been used yet." }),
       pager(context, page, `${page.items.length} shown`));
   };
   fill(main, h("div", { class: "head" }, h("h1", null, "Queues")), filters(context, FIELDS), list);

@@ -1,7 +1,7 @@
 // One task: its facts, what it was given and gave, and the story of its attempts.
 import { buttons } from "../actions.js";
 import { getExact, withQuery } from "../api.js";
-import { fill, h } from "../dom.js";
+import { fill, h, refresh } from "../dom.js";
 import { badge, count, duration, errorLine, schedule, time } from "../format.js";
 import { rawAt, view as jsonView } from "../json.js";
 import { onChange } from "../live.js";
@@ -27,7 +27,8 @@ export async function show(main, context) {
     const [ledger, times] = await Promise.all([
       getExact(withQuery(`${path}/ledger`, query), context.signal), fireTimes(task, context.signal),
     ]);
-    draw(main, context, { task, text, ledger, times, load, explain });
+    const put = version === null ? fill : refresh;
+    draw(main, put, context, { task, text, ledger, times, load, explain });
   }
 
   await load();
@@ -35,10 +36,10 @@ export async function show(main, context) {
   onChange(context, (event) => event.task_id === context.params.id, load, 300);
 }
 
-function draw(main, context, { task, text, ledger, times, load, explain }) {
+function draw(main, put, context, { task, text, ledger, times, load, explain }) {
   document.title = `${task.type} · Duly`;
   const again = () => load().catch(() => context.reload());
-  fill(main,
+  put(main,
     h("div", { class: "head" },
       h("h1", null, task.type), badge(task.status), task.paused && badge("paused"),
       h("div", { class: "actions" }, buttons(task, text, again))),

@@ -1,7 +1,7 @@
 // The list of tasks: search, keyset pages, newest first.
 import { getPage } from "../api.js";
 import { bulkButton } from "../bulk.js";
-import { append, fill, h } from "../dom.js";
+import { fill, h, refresh } from "../dom.js";
 import { chosen, filters } from "../filters.js";
 import { badge, errorLine, schedule, shortId, time } from "../format.js";
 import { onChange } from "../live.js";
@@ -71,8 +71,6 @@ export async function tasksView(main, context, { title, fixed, bulk, empty }) {
 }
 
 function list(results, context, page, empty) {
-  const focused = document.activeElement?.closest?.("tr")?.dataset.id;
-  fill(results, table("Tasks", COLUMNS, page.items, { empty: emptyText(page, empty) }));
-  append(results, pager(context, page, `${page.items.length} shown, newest first`));
-  if (focused) results.querySelector(`tr[data-id="${focused}"] a`)?.focus({ preventScroll: true });
+  refresh(results, table("Tasks", COLUMNS, page.items, { empty: emptyText(page, empty) }),
+    pager(context, page, `${page.items.length} shown, newest first`));
 }

@@ -1,6 +1,6 @@
 // The live workers.
 import { get } from "../api.js";
-import { fill, h } from "../dom.js";
+import { fill, h, refresh } from "../dom.js";
 import { count, duration } from "../format.js";
 import { table } from "../table.js";
 
@@ -21,7 +21,7 @@ export async function show(main, context) {
     const { items } = await get("/v1/workers", context.signal);
     const sum = (name) => items.reduce((so_far, one) => so_far + (one[name] ?? 0), 0);
     fill(total, items.length > 0 && `${count(items.length)} worker${items.length === 1 ? "" : "s"}, ${count(sum("running"))} of ${count(sum("concurrency"))} places in use`);
-    fill(list, table("Live workers", COLUMNS, items, { empty: "No worker is alive." }));
+    refresh(list, table("Live workers", COLUMNS, items, { empty: "No worker is alive." }));
   };
   await load();
   fill(main, h("div", { class: "head" }, h("h1", null, "Workers"), total), list);
