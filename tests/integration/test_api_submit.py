@@ -147,7 +147,7 @@ async def test_an_id_is_taken_also_if_its_task_ends_in_that_moment(node: Running
     connection = await asyncpg.connect(node.settings.database_url)
     ending = connection.transaction()
     await ending.start()
-    as_it_is: tuple[object, ...] = (None, None, None, None, [], [])
+    as_it_is: tuple[object, ...] = (None, None, None, None, [], [], None)
     await connection.fetch(Database.sql("cancel"), UUID(own), datetime.now(UTC), *as_it_is)
     alone = asyncio.create_task(node.call("POST", "/v1/tasks", body))
     in_batch = asyncio.create_task(node.call("POST", "/v1/tasks/batch", {"tasks": [body]}))
