@@ -5,6 +5,8 @@ Each store's part is carried out by its own nodes at its share of the rate. What
 
 import asyncio
 import builtins
+import logging
+from contextlib import suppress
 from datetime import datetime
 from uuid import UUID
 
@@ -15,8 +17,11 @@ from duly.nodes.api.stores.routing import Stores
 from duly.storage import bulk, matches
 from duly.storage.audit import Note
 from duly.storage.bulk import Job, NewJob
+from duly.storage.errors import StoreUnavailableError
 from duly.storage.listing import Filter
 from duly.storage.tasks import TaskRow
+
+log = logging.getLogger("duly.api")
 
 _ORDER = ("failed", "running", "stopping", "stopped", "done")
 
@@ -40,7 +45,13 @@ class StoresBulkHandlers(BulkHandlers):
         return page.items
 
     async def _add(self, job: NewJob, forget_before: datetime, now: datetime, noted: Note) -> Job:
-        """The first store last: what was added without it is stopped, so that a job is whole or none."""
+        """Goes on to its end, whatever becomes of the caller: a job is in all stores, or stopped in each."""
+        return await asyncio.shield(self._add_to_all(job, forget_before, now, noted))
+
+    async def _add_to_all(
+        self, job: NewJob, forget_before: datetime, now: datetime, noted: Note
+    ) -> Job:
+        """The first store last: what was added without it is stopped."""
         share = job._replace(rate=job.rate / len(self._stores.contexts), total=0)
         first, *others = self._stores.contexts
         try:
@@ -48,9 +59,17 @@ class StoresBulkHandlers(BulkHandlers):
                 await bulk.add(context.api_db, share, forget_before, now, None)
             own = share._replace(total=job.total)
             added = await bulk.add(first.api_db, own, forget_before, now, noted)
-        except BaseException:
-            stops = [bulk.stop(one.api_db, job.id, now, None) for one in self._stores.contexts]
-            await asyncio.shield(asyncio.gather(*stops, return_exceptions=True))
+        except StoreUnavailableError as error:
+            # What is still under way may add it after it was stopped.
+            with suppress(StoreUnavailableError):
+                await error.settled()
+            for context in self._stores.contexts:
+                try:
+                    await bulk.stop(context.api_db, job.id, now, None)
+                except StoreUnavailableError as trouble:
+                    log.warning(
+                        "bulk action %s may go on in store %d: %s", job.id, context.store, trouble
+                    )
             raise
         return added._replace(rate=job.rate)
 
