@@ -24,6 +24,7 @@ import uvloop
 from benchmarks import large_store
 from benchmarks.figures import machine
 from benchmarks.rig import QUEUE, TASK_TYPE, Rig, running, running_on
+from benchmarks.scenarios.idle import counters
 from duly.storage import slots, upkeep
 from duly.storage.database import Database
 from duly.storage.slots import SLOTS, Cursor
@@ -233,16 +234,11 @@ async def _idle(stores: list[Store], seconds: int) -> dict[str, list[float]]:
 
 
 async def _counters(rig: Rig) -> dict[str, float]:
-    transactions = await rig.database.fetchval(
-        "select xact_commit + xact_rollback from pg_stat_database"
-        " where datname = current_database()"
-    )
-    info: dict[str, Any] = await rig.redis.info("stats")
-    times = rig.node.cpu_times()
+    seen = await counters(rig)
     return {
-        "statements/s": transactions,
-        "Redis commands/s": info["total_commands_processed"],
-        "% of a core": 100 * (times.user + times.system),
+        "statements/s": seen["transactions"],
+        "Redis commands/s": seen["commands"],
+        "% of a core": 100 * seen["node_cpu_s"],
     }
 
 

@@ -124,19 +124,25 @@ async def test_failed_tasks_are_retried_once(node: RunningNode) -> None:
     assert await statuses(node, [str(task.id) for task in tasks]) <= {"pending", "running"}
 
 
+def held(monkeypatch: pytest.MonkeyPatch) -> tuple[anyio.Event, anyio.Event]:
+    """Have jobs wait before they change a task: one event tells of it, the other lets them go on."""
+    act, at_work, go_on = Acts.act, anyio.Event(), anyio.Event()
+
+    async def hold(self: Acts, row: TaskRow) -> bool:
+        at_work.set()
+        await go_on.wait()
+        return await act(self, row)
+
+    monkeypatch.setattr(Acts, "act", hold)
+    return at_work, go_on
+
+
 async def test_what_is_submitted_after_the_job_began_is_not_touched(
     node: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # At this rate the first page has two tasks, so that the newer ones come into later ones: the job does not
     # go on before they are there.
-    act, at_work, go_on = Acts.act, anyio.Event(), anyio.Event()
-
-    async def held(self: Acts, row: TaskRow) -> bool:
-        at_work.set()
-        await go_on.wait()
-        return await act(self, row)
-
-    monkeypatch.setattr(Acts, "act", held)
+    at_work, go_on = held(monkeypatch)
     looked: list[str] = []
     concerns = Acts.concerns
 
@@ -163,14 +169,7 @@ async def test_what_is_submitted_after_the_job_began_is_not_touched(
 async def test_what_has_begun_since_it_was_found_waiting_is_not_broken_off(
     node: RunningNode, monkeypatch: pytest.MonkeyPatch, schedule: dict[str, int] | None
 ) -> None:
-    act, at_work, go_on = Acts.act, anyio.Event(), anyio.Event()
-
-    async def held(self: Acts, row: TaskRow) -> bool:
-        at_work.set()
-        await go_on.wait()
-        return await act(self, row)
-
-    monkeypatch.setattr(Acts, "act", held)
+    at_work, go_on = held(monkeypatch)
     waiting, begins = await submitted(node, 2, queue="old", schedule=schedule)
     job = await begun(node, "cancel", {"queue": "old", "status": "pending"})
     with anyio.fail_after(60):

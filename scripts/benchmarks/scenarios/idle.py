@@ -25,9 +25,9 @@ class Idle:
         await rig.set_workers(0)
         await rig.submit([task(delay=HOUR_S)] * self.tasks)
         await asyncio.sleep(self.settle_s)
-        before = await _counters(rig)
+        before = await counters(rig)
         await asyncio.sleep(self.seconds)
-        after = await _counters(rig)
+        after = await counters(rig)
         await forget(rig)
         spent = {name: (after[name] - before[name]) / self.seconds for name in before}
         return Outcome(
@@ -40,7 +40,8 @@ class Idle:
         )
 
 
-async def _counters(rig: Rig) -> Figures:
+async def counters(rig: Rig) -> Figures:
+    """What the servers and the node have done until now."""
     # A backend tells its counts once a second at most; ours are few and part of the answer.
     transactions = await rig.database.fetchval(
         "select xact_commit + xact_rollback from pg_stat_database"
