@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from duly.storage.database import Database
 from duly.storage.tasks import TaskRow
@@ -22,6 +23,15 @@ _FINISHED = ("completed", "failed", "cancelled")
 
 _SEARCH_S = 0.01
 """After so long no further rows are looked at for a page."""
+
+_FREQUENT_S = 60.0
+"""For so long a tag that too many tasks have is not looked up in its index once more."""
+
+_frequent: WeakKeyDictionary[Database, dict[tuple[str, str], float]] = WeakKeyDictionary()
+"""Ways that gave up for a tag, and until when (monotonic) they are left out; the last thousand of a database."""
+
+_EVERYTHING = ("list_tasks", "list_finished")
+_TAGGED = ("list_tasks_tagged", "list_finished_tagged")
 
 
 class Filter(NamedTuple):
@@ -78,13 +88,17 @@ async def page(
     if highest < least:
         return Page([], None)
     more = (least, limit + 1, *where[1:], payloads)
-    searches = [_Search(ways, highest, more) for ways in _ways(where, finished=finished)]
+    searches = [
+        _Search(ways, highest, where.tag, _frequent.setdefault(db, {}), more)
+        for ways in _ways(where, finished=finished)
+    ]
 
     async def work(connection: Any) -> UUID | None:
-        # One snapshot for both tables: a task that moves from one to the other is seen once.
-        async with connection.transaction(isolation="repeatable_read", readonly=True):
-            await connection.fetch(Database.sql("list_by_index"))
+        await connection.execute(Database.sql("list_begins"))
+        try:
             return await _fill(connection, searches, limit)
+        finally:
+            await connection.execute(Database.sql("list_ends"))
 
     bound = await db.run(work, "list")
     known = _known(searches, bound)
@@ -94,8 +108,17 @@ async def page(
 class _Search:
     """The newest matches of one table, as far as they are known."""
 
-    def __init__(self, ways: list[str], highest: UUID, more: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        ways: list[str],
+        highest: UUID,
+        tag: str | None,
+        frequent: dict[tuple[str, str], float],
+        more: tuple[Any, ...],
+    ) -> None:
         self._ways = ways
+        self._tag = tag or ""
+        self._frequent = frequent
         self._from = highest
         self._more = more
         self.rows: list[TaskRow] = []
@@ -106,6 +129,8 @@ class _Search:
         """By the first way that leaves nothing unread, else the one that gets furthest; False: by none."""
         best, by = _Found([], self._from), None
         for way in self._ways:
+            if way in _EVERYTHING and by is not None:
+                break  # what it reads is more, and further from what is asked for
             found = await self._find(connection, way)
             if found.bound is None or (best.bound is not None and found.bound < best.bound):
                 best, by = found, way
@@ -122,9 +147,19 @@ class _Search:
         return True
 
     async def _find(self, connection: Any, way: str) -> _Found:
+        if self._frequent.get((way, self._tag), 0.0) > time.monotonic():
+            return _Found([], self._from)
         found = await connection.fetch(Database.sql(way), self._from, *self._more)
-        rows = [TaskRow(*row[1:]) for row in found if row["id"] is not None]
-        return _Found(rows, found[0]["bound"])
+        bound = found[0]["bound"]
+        if way in _TAGGED and bound == self._from:
+            self._note_frequent(way)
+        return _Found([TaskRow(*row[1:]) for row in found if row["id"] is not None], bound)
+
+    def _note_frequent(self, way: str) -> None:
+        self._frequent.pop((way, self._tag), None)
+        self._frequent[way, self._tag] = time.monotonic() + _FREQUENT_S
+        if len(self._frequent) > 1000:
+            del self._frequent[next(iter(self._frequent))]
 
 
 async def _fill(connection: Any, searches: list[_Search], limit: int) -> UUID | None:

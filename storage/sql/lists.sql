@@ -143,10 +143,13 @@ select queue, type, status, {shared} from ({which table}) as pair cross join unn
 -- part: finished_queues
 {outcomes finished_tasks queues_of_type};
 
--- name: list_by_index
--- For this transaction: statistics that are old, or missing after an upgrade, may make a scan of the whole
--- table look cheap.
-select set_config('enable_seqscan', 'off', true);
+-- name: list_begins
+-- One snapshot for both tables: a task that moves from one to the other is seen once. And statistics that are old, or
+-- missing after an upgrade, may make a scan of the whole table look cheap.
+begin isolation level repeatable read, read only; set local enable_seqscan = off;
+
+-- name: list_ends
+commit;
 
 -- name: list_tasks
 {tasks_page everything any};
@@ -184,7 +187,7 @@ select set_config('enable_seqscan', 'off', true);
 -- name: list_finished_periodic
 {finished_page some periodic};
 
--- part: set table row asked candidates limit_hit rows by
+-- part: set table row asked candidates limit_hit rows by unread
 with candidate as materialized (
     {candidates}
 ), known as materialized (
@@ -194,7 +197,7 @@ with candidate as materialized (
     where c.id between $2 and $1 and not (select gave_up from known) and {asked}
     order by {by} desc limit $3
 )
-select case when known.gave_up then $1 end as bound, t.*
+select case when known.gave_up then $1 else ({unread}) end as bound, t.*
 from known left join picked on true
 left join lateral (select {row} from {table} t where t.id = picked.id limit 1) as t on true
 order by t.id desc;
@@ -205,10 +208,20 @@ candidate as c;
 -- part: found
 c.id;
 
+-- part: nothing
+null::uuid;
+
+-- part: near
+select id from candidate where is_due and id between $2 and $1;
+
 -- part: looked_up
--- Only as far as it takes.
-(select id from candidate order by id desc) as k
+-- Only as far as it takes, and not all.
+({near} order by id desc limit 1000) as k
     cross join lateral (select * from tasks c where c.id = k.id limit 1) as c;
+
+-- part: not_looked_up
+-- If those nearest were too few, more may be below.
+{near} and (select count(*) from picked) < $3 order by id desc offset 999 limit 1;
 
 -- part: key
 k.id;
@@ -238,11 +251,12 @@ select {enough} from finished_tasks c where c.tags @> $7 and c.tags <> '{}' limi
 -- part: this_slot
 s.slot;
 
+-- part: is_due
+c.next_run_at >= coalesce($9::timestamptz, '-infinity') and c.next_run_at < coalesce($8::timestamptz, 'infinity');
+
 -- part: due_of_slot slot
 select c.id from tasks c
-where c.slot = {slot} and c.status = 'pending' and not c.paused
-  and c.next_run_at >= coalesce($9::timestamptz, '-infinity')
-  and c.next_run_at < coalesce($8::timestamptz, 'infinity')
+where c.slot = {slot} and c.status = 'pending' and not c.paused and {is_due}
 order by c.next_run_at limit 50;
 
 -- part: due
@@ -250,29 +264,29 @@ order by c.next_run_at limit 50;
 with first as materialized (
     select count(*) as of_slot from ({due_of_slot first_slot}) as c
 )
-select unnest(t.ids) as id, cardinality(t.ids) as of_slot
+select unnest(t.ids) as id, cardinality(t.ids) as of_slot, true as is_due
 from generate_series(0, 255) as s (slot) cross join lateral (select array_agg(c.id) as ids from ({due_of_slot this_slot}) as c) as t
 where (select of_slot from first) < 50
-union all select null, of_slot from first where of_slot >= 50
-union all (select c.id, 0 from tasks c where c.status = 'running' limit 10000)
+union all select null, of_slot, true from first where of_slot >= 50
+union all (select c.id, 0, {is_due} from tasks c where c.status = 'running' limit 10000)
 union all (
-    select c.id, 0 from tasks c where c.paused and c.status = 'pending' and $11::boolean is not false limit 10000
+    select c.id, 0, {is_due} from tasks c where c.paused and c.status = 'pending' and $11::boolean is not false limit 10000
 );
 
 -- part: too_many_due
 {too_many} or max(of_slot) >= 50;
 
 -- name: list_tasks_running
-{set tasks task_row task_asked running too_many as_found found};
+{set tasks task_row task_asked running too_many as_found found nothing};
 
 -- name: list_tasks_due
-{set tasks task_row task_asked due too_many_due looked_up key};
+{set tasks task_row task_asked due too_many_due looked_up key not_looked_up};
 
 -- name: list_tasks_tagged
-{set tasks task_row task_asked tagged_tasks too_many_tagged as_found found};
+{set tasks task_row task_asked tagged_tasks too_many_tagged as_found found nothing};
 
 -- name: list_finished_tagged
-{set finished_tasks finished_row finished_asked tagged_finished too_many_tagged as_found found};
+{set finished_tasks finished_row finished_asked tagged_finished too_many_tagged as_found found nothing};
 
 -- name: table_bytes
 -- Of the table called $1 and its partitions, without what they keep elsewhere. Not what was last analysed: it may

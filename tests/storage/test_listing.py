@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 import re
+import time
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -123,7 +124,7 @@ CHOICES: dict[str, list[Any]] = {
 
 
 def _small_budgets(name: str) -> str:
-    text = re.sub(r"\b2500\b", "3", statements()[name])
+    text = re.sub(r"\b2500\b", "3", statements()[name].replace("offset 999", "offset 8"))
     return re.sub(r"\b1000\b", "9", text).replace("greatest($3::int, 3", "greatest(2, 3")
 
 
@@ -252,6 +253,45 @@ async def test_what_no_index_leads_to_is_found_by_pages_that_may_be_short(
             assert [row.id for row in found] == [one["id"]], name
             assert (len(sizes) == 1) is is_one, name
         await forget(large, one)
+
+
+async def test_a_tag_that_was_too_frequent_is_not_looked_up_at_once_again(
+    large: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = Filter(status="pending", periodic=False, tag='{"a": "1"}')
+    monkeypatch.setattr(listing, "_SEARCH_S", 60)
+    tried: list[str] = []
+    sql = Database.sql
+
+    def noted(name: str) -> str:
+        tried.append(name)
+        return sql(name)
+
+    monkeypatch.setattr(Database, "sql", staticmethod(noted))
+    for after_s, is_tried in ((0, True), (1, False), (61, True)):
+        now = time.monotonic() + after_s
+        monkeypatch.setattr(time, "monotonic", lambda now=now: now)
+        tried.clear()
+        await listing.page(large, where, None, 50)
+        assert ("list_tasks_tagged" in tried) is is_tried, after_s
+
+
+async def test_what_is_due_is_looked_up_in_parts_until_enough_fits(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 6,000 that are due, 1,000 are looked at for a page; the next goes on below them."""
+    newest = [task(MANY + n, type="t", due=NOW + timedelta(days=n % 2)) for n in range(MANY)]
+    await put(db, [*newest, *(task(n, type="b", due=NOW) for n in range(1, 7))])
+    where = Filter(status="pending", periodic=False, type="b", due_before=NOW + timedelta(hours=1))
+    monkeypatch.setattr(listing, "_ways", lambda *_, **__: iter([["list_tasks_due"]]))
+    monkeypatch.setattr(listing, "_SEARCH_S", 0)
+    found, sizes = await everything(db, where)
+    assert [row.id.int for row in found] == list(range(6, 0, -1))
+    assert len(sizes) == 7
+    monkeypatch.setattr(listing, "_SEARCH_S", 60)
+    found, sizes = await everything(db, where)
+    assert len(found) == 6
+    assert len(sizes) == 1
 
 
 async def test_a_queue_with_more_types_than_can_be_looked_at(db: Database) -> None:

@@ -53,7 +53,7 @@ function herd(from, minutes) {
   const total = sum(minutes);
   if (!total) return "Nothing is due in the next 24 hours.";
   const zero = atZero(from, minutes);
-  return `${count(total)} tasks are due, ${count(zero)} of them (${share(zero, total)}) in a minute :00; spread evenly it would be 2 %.`;
+  return `${count(total)} ${total === 1 ? "task is" : "tasks are"} due, ${count(zero)} of them (${share(zero, total)}) in a minute :00; spread evenly it would be 2 %.`;
 }
 
 const fullest = (from, minutes) => minutes
