@@ -1,8 +1,8 @@
 """The HTTP client: submit tasks and look after them, from async or plain code.
 
 client.py     Client: one method for each call of the API
-bulk.py       client.bulk: actions on all tasks that a filter finds; sync_bulk.py the same without a loop
-sync.py       SyncClient: the same methods for code without an event loop
+bulk.py       client.bulk: actions on all tasks that a filter finds
+sync.py       SyncClient, SyncBulkCalls: the same methods for code without an event loop
 models.py     tasks, runs, the ledger, alerts, queues, nodes and workers, as the API shows them
 options.py    what may be given, and how it is written as JSON
 schedules.py  Every and Cron

@@ -1,21 +1,16 @@
 """`client.bulk`: actions on all tasks that a filter finds."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal, TypedDict
 from urllib.parse import quote
 from uuid import UUID
 
-import msgspec
-
 from duly.nodes.client import options
 from duly.nodes.client.models import BulkJob, BulkPreview
-from duly.nodes.client.pages import Pages
+from duly.nodes.client.pages import Items, Pages, Send, listed
 from duly.nodes.client.values import Duration, When, duration, moment
 from duly.nodes.exact_json import ExactDecoder
 
 Action = Literal["cancel", "retry", "pause", "resume", "reschedule"]
-
-Send = Callable[..., Awaitable[bytes]]
 
 
 class TaskFilter(TypedDict, total=False):
@@ -32,14 +27,9 @@ class TaskFilter(TypedDict, total=False):
     paused: bool
 
 
-class _JobPage(msgspec.Struct):
-    items: list[BulkJob]
-    next_cursor: str | None = None
-
-
 _PREVIEW: Final[ExactDecoder[BulkPreview]] = ExactDecoder(BulkPreview)
 _JOB: Final[ExactDecoder[BulkJob]] = ExactDecoder(BulkJob)
-_JOB_PAGE: Final[ExactDecoder[_JobPage]] = ExactDecoder(_JobPage)
+_JOBS: Final[ExactDecoder[Items[BulkJob]]] = ExactDecoder(Items[BulkJob])
 
 
 class BulkCalls:
@@ -82,13 +72,7 @@ class BulkCalls:
 
     def jobs(self, *, limit: int | None = None) -> Pages[BulkJob]:
         """Return the jobs, newest first; `limit`: most in all."""
-
-        async def fetch(cursor: str | None, size: int) -> tuple[list[BulkJob], str | None]:
-            query = {"cursor": cursor, "limit": str(size)}
-            page = _JOB_PAGE.decode(await self._send("GET", "/v1/bulk", query=query))
-            return page.items, page.next_cursor
-
-        return Pages(fetch, limit)
+        return listed(self._send, "/v1/bulk", {}, _JOBS, limit)
 
     async def job(self, id: UUID | str) -> BulkJob:  # noqa: A002 - the name that users see
         """Return a job as it is now; raises NotFound."""

@@ -23,48 +23,10 @@ from duly.nodes.client.models import (
     Verdict,
 )
 from duly.nodes.client.options import NewTask, QueueChanges, TaskChanges, TaskOptions
-from duly.nodes.client.pages import Pages
+from duly.nodes.client.pages import Items, Pages, listed
 from duly.nodes.client.transport import Transport
 from duly.nodes.client.values import When, moment
 from duly.nodes.exact_json import ExactDecoder
-
-
-class _TaskPage(msgspec.Struct):
-    items: list[Task]
-    next_cursor: str | None = None
-
-
-class _RunPage(msgspec.Struct):
-    items: list[Run]
-    next_cursor: str | None = None
-
-
-class _Nodes(msgspec.Struct):
-    items: tuple[LiveNode, ...]
-
-
-class _Workers(msgspec.Struct):
-    items: tuple[LiveWorker, ...]
-
-
-class _AlertPage(msgspec.Struct):
-    items: list[Alert]
-    next_cursor: str | None
-
-
-class _QueuePage(msgspec.Struct):
-    items: list[Queue]
-    next_cursor: str | None = None
-
-
-class _OccurrencePage(msgspec.Struct):
-    items: list[Occurrence]
-    next_cursor: str | None = None
-
-
-class _VerdictPage(msgspec.Struct):
-    items: list[Verdict]
-    next_cursor: str | None = None
 
 
 class _Ids(msgspec.Struct):
@@ -72,16 +34,16 @@ class _Ids(msgspec.Struct):
 
 
 _TASK: Final[ExactDecoder[Task]] = ExactDecoder(Task)
-_TASK_PAGE: Final[ExactDecoder[_TaskPage]] = ExactDecoder(_TaskPage)
-_RUN_PAGE: Final[ExactDecoder[_RunPage]] = ExactDecoder(_RunPage)
+_TASKS: Final[ExactDecoder[Items[Task]]] = ExactDecoder(Items[Task])
+_RUNS: Final[ExactDecoder[Items[Run]]] = ExactDecoder(Items[Run])
 _EXPLANATION: Final[ExactDecoder[Explanation]] = ExactDecoder(Explanation)
-_NODES: Final[ExactDecoder[_Nodes]] = ExactDecoder(_Nodes)
-_WORKERS: Final[ExactDecoder[_Workers]] = ExactDecoder(_Workers)
-_ALERT_PAGE: Final[ExactDecoder[_AlertPage]] = ExactDecoder(_AlertPage)
+_NODES: Final[ExactDecoder[Items[LiveNode]]] = ExactDecoder(Items[LiveNode])
+_WORKERS: Final[ExactDecoder[Items[LiveWorker]]] = ExactDecoder(Items[LiveWorker])
+_ALERTS: Final[ExactDecoder[Items[Alert]]] = ExactDecoder(Items[Alert])
 _QUEUE: Final[ExactDecoder[Queue]] = ExactDecoder(Queue)
-_QUEUE_PAGE: Final[ExactDecoder[_QueuePage]] = ExactDecoder(_QueuePage)
-_OCCURRENCE_PAGE: Final[ExactDecoder[_OccurrencePage]] = ExactDecoder(_OccurrencePage)
-_VERDICT_PAGE: Final[ExactDecoder[_VerdictPage]] = ExactDecoder(_VerdictPage)
+_QUEUES: Final[ExactDecoder[Items[Queue]]] = ExactDecoder(Items[Queue])
+_OCCURRENCES: Final[ExactDecoder[Items[Occurrence]]] = ExactDecoder(Items[Occurrence])
+_VERDICTS: Final[ExactDecoder[Items[Verdict]]] = ExactDecoder(Items[Verdict])
 _IDS: Final[ExactDecoder[_Ids]] = ExactDecoder(_Ids)
 
 
@@ -179,13 +141,7 @@ class Client:
             query[name] = None if value is None else moment(name, value)
         for name, flag in (("periodic", periodic), ("paused", paused)):
             query[name] = None if flag is None else str(flag).lower()
-
-        async def fetch(cursor: str | None, size: int) -> tuple[list[Task], str | None]:
-            wanted = {**query, "cursor": cursor, "limit": str(size)}
-            page = _TASK_PAGE.decode(await self._send("GET", "/v1/tasks", query=wanted))
-            return page.items, page.next_cursor
-
-        return Pages(fetch, limit)
+        return listed(self._send, "/v1/tasks", query, _TASKS, limit)
 
     async def cancel(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
         """Cancel a task: a pending one never runs, a running one is told to stop.
@@ -242,14 +198,7 @@ class Client:
         limit: int | None = None,
     ) -> Pages[Run]:
         """Return the finished attempts of a task, newest first; `limit`: most runs in all."""
-        path = _path(id, "runs")
-
-        async def fetch(cursor: str | None, size: int) -> tuple[list[Run], str | None]:
-            wanted = {"cursor": cursor, "limit": str(size)}
-            page = _RUN_PAGE.decode(await self._send("GET", path, query=wanted))
-            return page.items, page.next_cursor
-
-        return Pages(fetch, limit)
+        return listed(self._send, _path(id, "runs"), {}, _RUNS, limit)
 
     async def explain(self, id: UUID | str) -> Explanation:  # noqa: A002 - the name that users see
         """Say why a task has not run; raises NotFound."""
@@ -257,11 +206,11 @@ class Client:
 
     async def nodes(self) -> tuple[LiveNode, ...]:
         """Return the live nodes, the oldest first."""
-        return _NODES.decode(await self._send("GET", "/v1/nodes")).items
+        return tuple(_NODES.decode(await self._send("GET", "/v1/nodes")).items)
 
     async def workers(self) -> tuple[LiveWorker, ...]:
         """Return the live workers, by id."""
-        return _WORKERS.decode(await self._send("GET", "/v1/workers")).items
+        return tuple(_WORKERS.decode(await self._send("GET", "/v1/workers")).items)
 
     def alerts(
         self,
@@ -275,23 +224,11 @@ class Client:
             "open": None if open is None else str(open).lower(),
             "task_id": None if task_id is None else str(task_id),
         }
-
-        async def fetch(cursor: str | None, size: int) -> tuple[list[Alert], str | None]:
-            wanted = {**where, "cursor": cursor, "limit": str(size)}
-            page = _ALERT_PAGE.decode(await self._send("GET", "/v1/alerts", query=wanted))
-            return page.items, page.next_cursor
-
-        return Pages(fetch, limit)
+        return listed(self._send, "/v1/alerts", where, _ALERTS, limit)
 
     def queues(self, *, limit: int | None = None) -> Pages[Queue]:
         """Return the queues, by name: `async for queue in client.queues()`; `limit`: most in all."""
-
-        async def fetch(cursor: str | None, size: int) -> tuple[list[Queue], str | None]:
-            wanted = {"cursor": cursor, "limit": str(size)}
-            page = _QUEUE_PAGE.decode(await self._send("GET", "/v1/queues", query=wanted))
-            return page.items, page.next_cursor
-
-        return Pages(fetch, limit)
+        return listed(self._send, "/v1/queues", {}, _QUEUES, limit)
 
     async def queue(self, name: str) -> Queue:
         """Return one queue; one that nobody has used yet is empty."""
@@ -309,14 +246,7 @@ class Client:
         limit: int | None = None,
     ) -> Pages[Occurrence]:
         """Return the due times of a task and what became of each, newest first, an open one before all."""
-        path = _path(id, "ledger")
-
-        async def fetch(cursor: str | None, size: int) -> tuple[list[Occurrence], str | None]:
-            wanted = {"cursor": cursor, "limit": str(size)}
-            page = _OCCURRENCE_PAGE.decode(await self._send("GET", path, query=wanted))
-            return page.items, page.next_cursor
-
-        return Pages(fetch, limit)
+        return listed(self._send, _path(id, "ledger"), {}, _OCCURRENCES, limit)
 
     def verdicts(
         self,
@@ -336,13 +266,7 @@ class Client:
         query = {"type": type, "queue": queue, "verdict": verdict, "reason": reason}
         for name, value in (("since", since), ("until", until)):
             query[name] = None if value is None else moment(name, value)
-
-        async def fetch(cursor: str | None, size: int) -> tuple[list[Verdict], str | None]:
-            wanted = {**query, "cursor": cursor, "limit": str(size)}
-            page = _VERDICT_PAGE.decode(await self._send("GET", "/v1/ledger", query=wanted))
-            return page.items, page.next_cursor
-
-        return Pages(fetch, limit)
+        return listed(self._send, "/v1/ledger", query, _VERDICTS, limit)
 
     async def _send(
         self,

@@ -1,7 +1,11 @@
 """A list that comes in pages."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from duly.nodes.exact_json import ExactDecoder
 
 T = TypeVar("T")
 
@@ -10,6 +14,16 @@ PAGE_SIZE: Final = 100
 
 Fetch = Callable[[str | None, int], Awaitable[tuple[list[T], str | None]]]
 """Fetch the page after a cursor (None: the first), of so many items: the items, the next cursor."""
+
+Send = Callable[..., Awaitable[bytes]]
+"""Send a request: method, path, perhaps body, `query`, `headers`, `repeatable`; returns what is answered."""
+
+
+class Items(msgspec.Struct, Generic[T]):
+    """One page as the API answers it."""
+
+    items: list[T]
+    next_cursor: str | None = None
 
 
 class Pages(Generic[T]):
@@ -50,3 +64,20 @@ class Pages(Generic[T]):
 
     async def _all(self) -> list[T]:
         return [item async for item in self]
+
+
+def listed(
+    send: Send,
+    path: str,
+    where: Mapping[str, str | None],
+    answer: ExactDecoder[Items[T]],
+    limit: int | None,
+) -> Pages[T]:
+    """The list at `path`, filtered by `where`, at most `limit` in all."""
+
+    async def fetch(cursor: str | None, size: int) -> tuple[list[T], str | None]:
+        query = {**where, "cursor": cursor, "limit": str(size)}
+        page = answer.decode(await send("GET", path, query=query))
+        return page.items, page.next_cursor
+
+    return Pages(fetch, limit)
