@@ -6,6 +6,7 @@ from typing import Protocol
 
 from benchmarks.figures import Outcome
 from benchmarks.peers.peer import Running, Traits
+from benchmarks.pulse import speed_figures, watched
 from benchmarks.scenarios import tasks
 from benchmarks.scenarios.drain import WORKERS
 from benchmarks.scenarios.tasks import HOUR_S, PATIENCE_S, outcome_of
@@ -71,13 +72,16 @@ class Lag:
     seconds: int
 
     async def run(self, peer: Running, traits: Traits) -> Outcome:
-        """From the due time to the handler's start."""
+        """From the due time to the handler's start, and how the machine was meanwhile."""
         await peer.set_workers(WORKERS)
         count = self.rate * self.seconds
         first = _first_due(count, traits)
         submitted = await peer.submit([first + n / self.rate for n in range(count)])
         tasks.expect_ahead(first)
-        return outcome_of(await peer.starts(submitted, PATIENCE_S + self.seconds + count / 50))
+        async with watched() as beats:
+            starts = await peer.starts(submitted, PATIENCE_S + self.seconds + count / 50)
+        outcome = outcome_of(starts)
+        return outcome._replace(figures=outcome.figures | speed_figures(beats, starts))
 
 
 def _first_due(count: int, traits: Traits) -> float:
