@@ -4,7 +4,8 @@ StoreError
 ├── StoreUnavailableError   no connection, or no answer within its limit; `in_doubt` if the
 │   │                       statement may have taken effect
 │   └── RefusedError        the server answers, but does not let us in
-└── MigrationError          the schema is not what this version needs
+├── MigrationError          the schema is not what this version needs
+└── NameInUseError          another unfinished task has the name
 """
 
 import asyncio
@@ -61,3 +62,10 @@ class RefusedError(StoreUnavailableError):
 
 class MigrationError(StoreError):
     """The schema cannot be brought to this version."""
+
+
+class NameInUseError(StoreError):
+    """Another unfinished task has the name."""
+
+    def __init__(self) -> None:
+        super().__init__("another unfinished task has its name")

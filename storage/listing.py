@@ -49,6 +49,7 @@ class Filter(NamedTuple):
     due_after: datetime | None = None
     periodic: bool | None = None
     paused: bool | None = None
+    name: str | None = None
 
 
 class Page(NamedTuple):
@@ -199,6 +200,8 @@ def _in_order(table: str, where: Filter, rare: list[str], more: list[str]) -> li
     """All ways of one table: first what is rare, or all if nothing is; last what may be too much."""
     if where.id is not None:
         return [table]
+    if where.name is not None:
+        return [table + "_named"]
     ways = [*rare, *(["_periodic"] if where.periodic else [])]
     if where.queue is not None and where.type is not None:
         ways.append("_of_pair")

@@ -49,6 +49,7 @@ class NewTask(NamedTuple):
     fairness_key: str | None = None
     traceparent: str | None = None
     region: str | None = None
+    name: str | None = None
 
 
 class Submitted(NamedTuple):
@@ -56,7 +57,7 @@ class Submitted(NamedTuple):
 
     `slot_owner` is None if the task is due too late for its slot's owner to be told.
     `slot` and `created_at` are None if nothing was inserted: because the key is `known` (then
-    `first_id` is its task, `fingerprint` that of its body), or because the id is taken.
+    `first_id` is its task, `fingerprint` that of its body), or because the id or the name is taken.
     """
 
     id: UUID
@@ -79,7 +80,7 @@ _PLAIN = [
     (NewTask._fields.index(name), value)
     for name, value in {
         "key": None, "own_id": False, "schedule": None, "concurrency_key": None, "fairness_key": None,
-        "region": None, "misfire_grace": None, "on_lost": "retry", "overrun": "skip",
+        "region": None, "name": None, "misfire_grace": None, "on_lost": "retry", "overrun": "skip",
     }.items()
 ]  # fmt: skip
 

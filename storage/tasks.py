@@ -9,10 +9,13 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import asyncpg
+
 from duly.storage import audit, certainty
 from duly.storage.audit import Note
 from duly.storage.courses import Place
 from duly.storage.database import Database
+from duly.storage.errors import NameInUseError
 from duly.storage.slots import DueRow
 
 
@@ -45,6 +48,7 @@ class TaskRow(NamedTuple):
     concurrency_limit: int | None
     fairness_key: str | None
     region: str | None
+    name: str | None
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None
@@ -152,6 +156,12 @@ async def get(db: Database, ids: Sequence[UUID]) -> dict[UUID, TaskRow]:
     return {row["id"]: TaskRow(*row) for row in await db.fetch("get", list(ids))}
 
 
+async def named(db: Database, names: Sequence[str]) -> dict[str, TaskRow]:
+    """The unfinished tasks that have these names, by name."""
+    rows = [TaskRow(*row) for row in await db.fetch("named", list(names))]
+    return {row.name: row for row in rows if row.name is not None}
+
+
 async def queues(db: Database, ids: Sequence[UUID]) -> dict[UUID, str]:
     """The queue of each of these tasks, finished or not."""
     return {row["id"]: row["queue"] for row in await db.fetch("queues", list(ids))}
@@ -214,8 +224,14 @@ async def patch(
 async def retry(
     db: Database, task_id: UUID, now: datetime, note: Note | None = None
 ) -> Changed | None:
-    """Make a failed task due now; None if there is no failed task by that id."""
-    return await _change(db, task_id, now, note, "retry")
+    """Make a failed task due now; None if there is no failed task by that id.
+
+    Raises `NameInUseError` if another task has its name by now.
+    """
+    try:
+        return await _change(db, task_id, now, note, "retry")
+    except asyncpg.UniqueViolationError:  # it is not unfinished, so it is not its id
+        raise NameInUseError from None
 
 
 async def _change(

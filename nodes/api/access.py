@@ -40,6 +40,7 @@ ROUTES: Final[Mapping[tuple[str, str], Role | None]] = {
     ("GET", "/openapi.json"): "read",
     ("GET", "/v1/tasks"): "read",
     ("GET", "/v1/tasks/{id}"): "read",
+    ("GET", "/v1/names/{name}"): "read",
     ("GET", "/v1/tasks/{id}/runs"): "read",
     ("GET", "/v1/tasks/{id}/explain"): "read",
     ("GET", "/v1/load"): "read",

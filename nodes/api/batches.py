@@ -1,8 +1,7 @@
 """A batch of submissions: every item checked, every bad one named by its index."""
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -13,7 +12,7 @@ from duly.nodes.api.problems import FieldError, Problem, invalid
 from duly.nodes.api.submissions import Checker, Draw, draw, new_task
 from duly.nodes.api.wire import TaskSubmission
 from duly.storage.forwarding import NameTakenError, Parcel
-from duly.storage.submitting import NewTask, Submitted
+from duly.storage.submitting import NewTask
 
 _PAUSE_EVERY = 200  # items: about as many milliseconds as the node's timing can spare, at worst
 _ERRORS_MAX = 1000
@@ -29,6 +28,7 @@ class CheckedBatch:
         self.elsewhere: dict[UUID, Parcel] = {}
         """What is handed to other regions; not among the tasks."""
         self._keys: dict[str, NewTask] = {}
+        self._names: dict[str, NewTask] = {}
 
     def add(self, task: NewTask, checker: Checker, parcel: Parcel | None = None) -> None:
         """Take in the next item; one with a key that was seen stands for the same task."""
@@ -37,27 +37,21 @@ class CheckedBatch:
             checker.wrong("idempotency_key", "is used above with another body")
         elif first is task and (task.id in self.tasks or task.id in self.elsewhere):
             checker.wrong("id", "is used above")
+        if task.name is not None and self._names.setdefault(task.name, first) is not first:
+            checker.wrong("name", "is used above")
         if parcel is None:
             self.tasks.setdefault(first.id, first)
         elif first is task:
             self.elsewhere.setdefault(task.id, parcel)
         self.ids.append(first.id)
 
-    def rejection(self, answers: Sequence[Submitted]) -> Problem:
-        """409 that names each item which the store refused."""
-        places: dict[UUID, list[int]] = defaultdict(list)
-        for at, task_id in enumerate(self.ids):
-            places[task_id].append(at)
-        errors: list[FieldError] = []
-        for answer in answers:
-            if answer.slot is not None:
-                continue
-            field, text = "", ""
-            if not answer.known:
-                field, text = "id", f"there is a task with the id {answer.id}"
-            elif answer.fingerprint != self.tasks[answer.id].fingerprint:
-                field, text = "idempotency_key", "was used with another body"
-            errors += [FieldError(f"tasks[{at}].{field}", text) for at in places[answer.id] if text]
+    def rejection(self, refused: Mapping[UUID, FieldError]) -> Problem:
+        """409 that names each item which the store refused; fields are those of the item."""
+        errors = [
+            FieldError(f"tasks[{at}].{refused[task_id].field}", refused[task_id].message)
+            for at, task_id in enumerate(self.ids)
+            if task_id in refused
+        ]
         return self._conflict(errors)
 
     def taken(self, taken: NameTakenError) -> Problem:
@@ -70,7 +64,6 @@ class CheckedBatch:
 
     @staticmethod
     def _conflict(errors: list[FieldError]) -> Problem:
-        errors.sort(key=lambda error: int(error.field[6 : error.field.index("]")]))
         detail = "nothing was stored: " + "; ".join(f"{e.field}: {e.message}" for e in errors[:3])
         return Problem(409, "Conflict", detail, errors=errors[:_ERRORS_MAX])
 
@@ -120,7 +113,7 @@ def _check_item(
         checker.wrong(found.field, found.message)
         return
     task = new_task(body, raw, checker, now_us, payload_limit, draw)
-    elsewhere = body.region is not None and outbox.check(body.region, checker)
+    elsewhere = body.region is not None and outbox.check(body.region, checker, body.name)
     if not checker.errors:
         parcel = outbox.parcel(task, body.region, bytes(raw)) if elsewhere and body.region else None
         batch.add(task, checker, parcel)

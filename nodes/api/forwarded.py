@@ -73,6 +73,8 @@ class ForwardedHandlers:
         body = bodies.decode(_submission, raw)
         if body.region != self._regions.own:
             raise invalid(FieldError("region", f"is not {self._regions.own}"))
+        if body.name is not None:
+            raise invalid(FieldError("name", "cannot be had by a task that is handed on"))
         body.id = handed.id
         body.idempotency_key = handed.idempotency_key
         checker = Checker()

@@ -46,8 +46,8 @@ class Forwarding:
         self._regions = regions
         self._payload_limit = payload_limit
 
-    def check(self, region: str | None, checker: Checker) -> bool:
-        """Whether a submission is for another region; notes what is wrong with the name of it."""
+    def check(self, region: str | None, checker: Checker, name: str | None = None) -> bool:
+        """Whether a submission is for another region; notes what is wrong with it then."""
         wrong = self._regions.objection(region)
         if wrong is not None:
             checker.wrong("region", wrong)
@@ -55,6 +55,8 @@ class Forwarding:
             return False
         if access.caller().behalf is not None:
             checker.wrong("region", f"is {region}, and what was forwarded is not forwarded again")
+        if name is not None:
+            checker.wrong("name", "cannot be had by a task of another region: submit it there")
         return True
 
     def parcel(self, new: NewTask, region: str, raw: bytes) -> Parcel:

@@ -124,6 +124,9 @@ def _paths() -> dict[str, Any]:
                                 (*body_errors, 404, 409, 412), body=_ref("TaskPatch"),
                                 parameters=one + match),
         },
+        "/v1/names/{name}": {
+            "get": _operation("The unfinished task that has a name", {200: task}, (404, 422),
+                              parameters=[parameter("name", "path")])},
         "/v1/tasks/{id}/cancel": {
             "post": _operation("Cancel a task", {200: task}, (404, 409, 422), parameters=one)},
         "/v1/tasks/{id}/retry": {

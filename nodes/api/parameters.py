@@ -49,6 +49,7 @@ _SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 _IN_PATH: Final[Mapping[str, Mapping[str, Any]]] = {
     "queue": {"type": "string", "minLength": 1, "maxLength": 100, "pattern": f"^{QUEUE_NAME}$"},
+    "name": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": f"^{QUEUE_NAME}$"},
 }
 
 

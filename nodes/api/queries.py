@@ -31,6 +31,13 @@ def task_id(request: web.Request) -> UUID:
     return UUID(text)
 
 
+def task_name(request: web.Request) -> str:
+    """The name in the path."""
+    name = request.match_info["name"]
+    _check_text("name", name)
+    return name
+
+
 def if_match(request: web.Request) -> int | None:
     """The version that a change asks for, None if any will do."""
     text = request.headers.get("If-Match", "*").strip()
@@ -65,7 +72,7 @@ def whole(request: web.Request, name: str, default: int, most: int) -> int:
 
 
 TASK_FILTER = (
-    "id", "status", "type", "queue", "tag", "due_before", "due_after", "periodic", "paused",
+    "id", "status", "type", "queue", "tag", "due_before", "due_after", "periodic", "paused", "name",
 )  # fmt: skip
 """The parameters of `task_filter`."""
 
@@ -75,7 +82,7 @@ def task_filter(query: Mapping[str, str]) -> Filter:
     status = query.get("status")
     if status is not None and status not in _STATUSES:
         raise invalid(FieldError("status", f"must be one of {', '.join(_STATUSES)}"))
-    for name in ("type", "queue", "tag"):
+    for name in ("type", "queue", "tag", "name"):
         _check_text(name, query.get(name, ""))
     tag = query.get("tag")
     if tag is not None:
@@ -87,6 +94,7 @@ def task_filter(query: Mapping[str, str]) -> Filter:
         id=uuid(query, "id"), status=status, type=query.get("type"), queue=query.get("queue"), tag=tag,
         due_before=instant(query, "due_before"), due_after=instant(query, "due_after"),
         periodic=flag(query, "periodic"), paused=flag(query, "paused"),
+        name=query.get("name"),
     )  # fmt: skip
 
 

@@ -177,6 +177,7 @@ def new_task(
         concurrency_limit=limit,
         fairness_key=checker.key("fairness_key", body.fairness_key),
         region=body.region,
+        name=body.name,
     )
     schedule = None if body.schedule is None else checker.schedule(body.schedule, now_us)
     return new if schedule is None else periodic(new, schedule.text(), due)
@@ -224,9 +225,14 @@ def take_key_header(headers: Sequence[str], body: TaskSubmission, checker: Check
 
 def fingerprint(raw: bytes) -> bytes:
     """Equal for bodies that say the same, whatever their spacing, order or spelling of numbers."""
-    body = json.loads(raw, parse_float=_number, parse_int=_number)
+    body = comparable(raw)
     body.pop("idempotency_key", None)
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).digest()
+
+
+def comparable(raw: bytes) -> Any:
+    """JSON as a value that equals that of JSON that says the same; numbers are in it as texts."""
+    return json.loads(raw, parse_float=_number, parse_int=_number)
 
 
 def _number(text: str) -> str:

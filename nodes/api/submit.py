@@ -14,6 +14,7 @@ from duly.actors.runtime import Reply
 from duly.actors.submitter import tell, times
 from duly.nodes.api import answers, batches, bodies, views
 from duly.nodes.api.batches import CheckedBatch
+from duly.nodes.api.definitions import name_conflict, redefined
 from duly.nodes.api.forwarding import Forwarding
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid, unavailable
 from duly.nodes.api.submissions import Checker, Draw, draw, new_task, take_key_header, traced
@@ -24,6 +25,7 @@ from duly.storage.submitting import NewTask, Rejected, Submitted
 from duly.storage.tasks import TaskRow
 
 _ANSWER_S = 8.5
+_TRIES = 20  # of a submission whose name is had by a task that is gone when it is looked at
 _BATCH_BYTES = 64 * 1024 * 1024
 _READABLE_BYTES = 4 * 1024 * 1024  # up to here a too large payload is named, not only the body
 
@@ -62,16 +64,14 @@ class SubmitHandlers:
         take_key_header(request.headers.getall("Idempotency-Key", []), body, checker)
         now_us = self._context.clock.now_us()
         new = new_task(body, raw, checker, now_us, self._payload_limit, self._draw())
-        elsewhere = body.region is not None and self._outbox.check(body.region, checker)
+        elsewhere = body.region is not None and self._outbox.check(body.region, checker, body.name)
         checker.raise_if_wrong()
         new = traced(new, _traceparent(request))
         if elsewhere and body.region is not None:
             return await self._outbox.submit(new, body.region, raw)
-        if new.own_id and new.key is not None:
-            # Both names must be free, or nothing may be kept: a transaction of its own.
-            answer = await self._insert_alone(new)
-        else:
-            answer = await self._insert(new)
+        answer = await self._insert_one(new)
+        if isinstance(answer, TaskRow):
+            return answers.task(answer, 200, location=True)
         if answer.slot is not None and answer.created_at is not None:
             made = views.submitted(new, answer.slot, answer.created_at)
             return answers.created(request, made, now_us)
@@ -96,11 +96,7 @@ class SubmitHandlers:
         new = [traced(task, traceparent) for task in batch.tasks.values()]
         if batch.elsewhere:
             return await self._submit_some_elsewhere(batch, new, traceparent)
-        try:
-            inserted = await self._insert_all(new) if batch.ids else []
-        except Rejected as rejected:
-            raise batch.rejection(rejected.answers) from None
-        firsts = _firsts(inserted)
+        firsts = await self._insert_batch(batch, new)
         return answers.body(BatchAnswer([firsts[task_id] for task_id in batch.ids]), 201)
 
     async def _submit_some_elsewhere(
@@ -115,14 +111,12 @@ class SubmitHandlers:
 
         try:
             if new:
-                kept |= _firsts(await self._insert_all(new, keep))
+                kept |= await self._insert_batch(batch, new, keep)
             else:
                 kept |= await forwarding.keep(self._db, parcels)
-        except Rejected as rejected:
-            raise batch.rejection(rejected.answers) from None
         except NameTakenError as taken:
             raise batch.taken(taken) from None
-        if any(parcel.id not in kept for parcel in parcels):  # stored before the answer was lost
+        if any(parcel.id not in kept for parcel in parcels):  # the others were stored already
             kept |= await forwarding.keep(self._db, parcels)
         counts = Counter(parcel.region for parcel in parcels)
         self._outbox.kick(set(counts))
@@ -147,6 +141,85 @@ class SubmitHandlers:
         finally:
             if not reply.answered:
                 reply.fail(_too_late())  # nobody waits any longer: what has not begun need not
+
+    async def _insert_one(self, new: NewTask) -> Submitted | TaskRow:
+        """What became of it; the task that has its name already, if that is defined like it.
+
+        Raises `Problem` 409 if that is another one.
+        """
+        for _ in range(_TRIES):
+            if new.key is not None and (new.own_id or new.name is not None):
+                # All of its names must be free, or nothing may be kept: a transaction of its own.
+                answer = await self._insert_alone(new)
+            else:
+                answer = await self._insert(new)
+            if new.name is None or answer.known or answer.slot is not None:
+                return answer
+            row = (await self._named([new.name])).get(new.name)
+            if row is not None:
+                if fields := redefined(new, row):
+                    detail = name_conflict(new.name, fields)
+                    raise conflict(detail, task=views.task(row))
+                return row
+            if new.own_id and new.id in await self._get(new.id):
+                return answer
+        raise unavailable(f"tasks with the name {new.name} come and go: submit again")
+
+    async def _insert_batch(
+        self,
+        batch: CheckedBatch,
+        new: list[NewTask],
+        also: Callable[[Any], Awaitable[object]] | None = None,
+    ) -> dict[UUID, UUID]:
+        """Insert all or none; for each the id of its task. Raises `Problem` 409.
+
+        What has the name of a task that is defined like it is that task, and is not inserted.
+        """
+        known: dict[UUID, UUID] = {}
+        for _ in range(_TRIES):
+            left = [task for task in new if task.id not in known]
+            if not left:
+                return known
+            try:
+                return known | _firsts(await self._insert_all(left, also))
+            except Rejected as rejected:
+                same, refused = await self._judge(left, rejected.answers)
+            if refused:
+                raise batch.rejection(refused)
+            known |= same
+        raise unavailable("tasks with the names of the batch come and go: submit again")
+
+    async def _judge(
+        self, asked: list[NewTask], answers: Sequence[Submitted]
+    ) -> tuple[dict[UUID, UUID], dict[UUID, FieldError]]:
+        """Of what was not inserted: which task it is already, or why it is refused.
+
+        Neither, where the task that had its name has just ended.
+        """
+        by_id = {task.id: task for task in asked}
+        left = [answer for answer in answers if answer.slot is None]
+        names = [by_id[one.id].name for one in left if not one.known]
+        named = await self._named([name for name in names if name is not None])
+        same: dict[UUID, UUID] = {}
+        refused: dict[UUID, FieldError] = {}
+        for answer in left:
+            new = by_id[answer.id]
+            row = None if new.name is None else named.get(new.name)
+            if answer.known:
+                if answer.fingerprint != new.fingerprint:
+                    refused[new.id] = FieldError("idempotency_key", "was used with another body")
+            elif row is not None:
+                if fields := redefined(new, row):
+                    refused[new.id] = FieldError("name", name_conflict(new.name, fields))
+                else:
+                    same[new.id] = row.id
+            elif new.name is None or new.id in await self._get(new.id):
+                refused[new.id] = FieldError("id", f"there is a task with the id {new.id}")
+        return same, refused
+
+    async def _named(self, names: Sequence[str]) -> dict[str, TaskRow]:
+        """The unfinished tasks that have these names."""
+        return await tasks.named(self._db, names)
 
     async def _insert_alone(self, new: NewTask) -> Submitted:
         try:

@@ -20,6 +20,7 @@ from duly.nodes.api.rescheduling import Refused, Rescheduling
 from duly.nodes.api.wire import RunPage, TaskPage, TaskPatch
 from duly.storage import courses, listing, tasks
 from duly.storage.audit import Note
+from duly.storage.errors import NameInUseError
 from duly.storage.listing import Filter, Page
 from duly.storage.tasks import TaskRow
 from duly.wheel.durations import from_us
@@ -43,6 +44,7 @@ class TaskHandlers:
         return [
             web.get("/v1/tasks", self.list, allow_head=False),
             web.get(one, self.get, allow_head=False),
+            web.get("/v1/names/{name:.+}", self.get_named, allow_head=False),
             web.patch(one, self.patch),
             web.post(one + "/cancel", self.cancel),
             web.post(one + "/retry", self.retry),
@@ -59,6 +61,18 @@ class TaskHandlers:
         queries.known_only(request, ())
         row = await self._find(queries.task_id(request))
         return answers.task(row, payloads=_sees_payloads())
+
+    async def get_named(self, request: web.Request) -> web.Response:
+        """The unfinished task that has a name."""
+        queries.known_only(request, ())
+        name = queries.task_name(request)
+        found = (await self._named(name)).get(name)
+        if found is None:
+            raise not_found(f"unfinished task with the name {name}")
+        return answers.task(found, payloads=_sees_payloads())
+
+    async def _named(self, name: str) -> dict[str, TaskRow]:
+        return await tasks.named(self._db, [name])
 
     async def list(self, request: web.Request) -> web.Response:
         """A page of tasks, newest first by id."""
@@ -135,7 +149,11 @@ class TaskHandlers:
     async def retry(self, request: web.Request) -> web.Response:
         """Make a failed task due now."""
         task_id = queries.task_id(request)
-        done = await tasks.retry(self._db, task_id, self._now(), note("retry"))
+        try:
+            done = await tasks.retry(self._db, task_id, self._now(), note("retry"))
+        except NameInUseError as error:
+            row = await self._find(task_id)
+            raise conflict(str(error), task=views.task(row)) from None
         if done is None:
             raise _refusal("only a failed task can be retried", await self._find(task_id))
         self._context.feed.tell("changed", [task_id])

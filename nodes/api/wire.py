@@ -23,6 +23,7 @@ _NAME = r"^[A-Za-z0-9_.:/-]+$(?!\n)"
 Type = Annotated[str, Meta(min_length=1, max_length=200, pattern=_NAME)]
 _QUEUE_NAME = rf"^{QUEUE_NAME}$(?!\n)"
 Queue = Annotated[str, Meta(min_length=1, max_length=100, pattern=_QUEUE_NAME)]
+TaskName = Annotated[str, Meta(min_length=1, max_length=200, pattern=_QUEUE_NAME)]
 Priority = Annotated[int, Meta(ge=0, le=9)]
 MaxRetries = Annotated[int, Meta(ge=0, le=100_000)]
 Duration = Annotated[float, _shown(minimum=0)] | Annotated[str, _shown(format="duration")]
@@ -97,6 +98,7 @@ class TaskSubmission(msgspec.Struct, forbid_unknown_fields=True):
     concurrency_limit: ConcurrencyLimit | None = None
     fairness_key: Key | None = None
     region: Region | None = None
+    name: TaskName | None = None
 
 
 class Batch(msgspec.Struct, forbid_unknown_fields=True):
@@ -173,6 +175,7 @@ class TaskView(msgspec.Struct):
     concurrency_limit: int | None
     fairness_key: str | None
     region: str | None
+    name: str | None
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None

@@ -13,6 +13,7 @@ from duly.nodes.api.rescheduling import Refused, Rescheduling
 from duly.storage import courses, tasks
 from duly.storage.audit import Note
 from duly.storage.bulk import Action, Job
+from duly.storage.errors import NameInUseError
 from duly.storage.listing import Filter
 from duly.storage.tasks import TaskRow
 from duly.wheel.durations import from_us
@@ -71,7 +72,7 @@ class Acts:
         """
         try:
             done = await self._act(row)
-        except (Refused, Problem):
+        except (Refused, Problem, NameInUseError):
             return False
         if done and self._job.action != "cancel":  # which tells of itself
             self._context.feed.tell(_TOLD[self._job.action], [row.id])

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -66,11 +67,14 @@ def add_to(commands: Any) -> None:
         ("runs", _runs, "list the finished attempts of a task, newest first"),
     ):
         parser = commands.add_parser(name, help=text, parents=[api])
-        parser.add_argument("id", help="the task's id")
+        what = (
+            "its id" if name in ("retry", "runs") else "its id, or its name while it is unfinished"
+        )
+        parser.add_argument("id", metavar="TASK", help=what)
         parser.set_defaults(run=guarded(act))
 
 
-FILTER = ("status", "type", "queue", "tag", "due_before", "due_after", "periodic", "paused")
+FILTER = ("status", "type", "queue", "tag", "due_before", "due_after", "periodic", "paused", "name")
 """What the options of `add_filter` are called."""
 
 
@@ -86,6 +90,7 @@ def add_filter(parser: argparse.ArgumentParser) -> None:
                          help="only periodic tasks, or only others")  # fmt: skip
     parser.add_argument("--paused", action=argparse.BooleanOptionalAction,
                          help="only paused tasks, or only others")  # fmt: skip
+    parser.add_argument("--name", help="the task with this name")
 
 
 def _add_submit(commands: Any, api: argparse.ArgumentParser) -> None:
@@ -120,6 +125,8 @@ def _add_submit(commands: Any, api: argparse.ArgumentParser) -> None:
                         help="do not run it if it is later than this")  # fmt: skip
     submit.add_argument("--on-lost", choices=["retry", "fail"],
                         help="what the death of its worker means (default: retry)")  # fmt: skip
+    submit.add_argument("--name", help="its own among unfinished tasks; a second submission with it, and "
+                        "defined alike, makes no second task")  # fmt: skip
     submit.add_argument("--key", dest="idempotency_key",
                         help="a second submission with this key makes no second task")  # fmt: skip
     submit.add_argument("--concurrency-key", metavar="KEY",
@@ -174,7 +181,7 @@ def _submit(client: SyncClient, args: argparse.Namespace) -> None:
         name: getattr(args, name)
         for name in ("queue", "run_at", "priority", "max_retries", "on_lost", "idempotency_key",
                      "overrun", "concurrency_key", "concurrency_limit", "fairness_key",
-                     "region")
+                     "region", "name")
     }  # fmt: skip
     for name in ("delay", "timeout", "misfire_grace"):
         given[name] = values.duration(getattr(args, name))
@@ -201,12 +208,20 @@ def _tag(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _id(client: SyncClient, args: argparse.Namespace) -> UUID:
+    """The id that is given, or that of the unfinished task with the name that is given."""
+    try:
+        return UUID(args.id)
+    except ValueError:
+        return client.get_by_name(args.id).id
+
+
 def _get(client: SyncClient, args: argparse.Namespace) -> None:
-    _show(client.get(args.id), args)
+    _show(client.get(_id(client, args)), args)
 
 
 def _cancel(client: SyncClient, args: argparse.Namespace) -> None:
-    _show(client.cancel(args.id), args)
+    _show(client.cancel(_id(client, args)), args)
 
 
 def _retry(client: SyncClient, args: argparse.Namespace) -> None:
@@ -214,15 +229,15 @@ def _retry(client: SyncClient, args: argparse.Namespace) -> None:
 
 
 def _pause(client: SyncClient, args: argparse.Namespace) -> None:
-    _show(client.pause(args.id), args)
+    _show(client.pause(_id(client, args)), args)
 
 
 def _resume(client: SyncClient, args: argparse.Namespace) -> None:
-    _show(client.resume(args.id), args)
+    _show(client.resume(_id(client, args)), args)
 
 
 def _run_now(client: SyncClient, args: argparse.Namespace) -> None:
-    _show(client.run_now(args.id), args)
+    _show(client.run_now(_id(client, args)), args)
 
 
 def _list(client: SyncClient, args: argparse.Namespace) -> None:
@@ -265,7 +280,7 @@ def _show(task: Task, args: argparse.Namespace) -> None:
     if args.json:
         print_json(task)
         return
-    for name in ("id", "type", "queue", "status", "paused", "next_run_at", "schedule", "version", "retry_count",
+    for name in ("id", "name", "type", "queue", "status", "paused", "next_run_at", "schedule", "version", "retry_count",
                  "max_retries", "worker", "finished_at", "payload", "result", "error"):  # fmt: skip
         value = getattr(task, name)
         if value is None or (name in ("retry_count", "paused") and not value):

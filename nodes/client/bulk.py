@@ -25,6 +25,7 @@ class TaskFilter(TypedDict, total=False):
     due_after: When
     periodic: bool
     paused: bool
+    name: str
 
 
 _PREVIEW: Final[ExactDecoder[BulkPreview]] = ExactDecoder(BulkPreview)

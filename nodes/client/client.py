@@ -94,14 +94,18 @@ class Client:
         """Submit a task; returns it as stored.
 
         Without `idempotency_key` one is made, so that a submission whose answer is lost is sent
-        again (three times in all) and still makes one task. See `TaskOptions` for the options.
-        Raises Conflict if the key was used for another submission.
+        again (three times in all) and still makes one task; but not for a periodic task with a `name`, which is
+        enough. See `TaskOptions` for the options.
+        Raises Conflict if the key was used for another submission, or the name by a task with another definition.
         """
         task = {"type": type, "payload": payload, **task_options}
-        task.setdefault("idempotency_key", uuid.uuid4().hex)
+        lasting = task.get("name") is not None and task.get("schedule") is not None
+        if not lasting:
+            task.setdefault("idempotency_key", uuid.uuid4().hex)
+        once = lasting or task["idempotency_key"] is not None
         body = options.encode(options.submission(task))
         with tracing.submitting(type) as headers:
-            answer = await self._send("POST", "/v1/tasks", body, headers=headers, repeatable=True)
+            answer = await self._send("POST", "/v1/tasks", body, headers=headers, repeatable=once)
         return _TASK.decode(answer)
 
     async def submit_batch(self, tasks: Iterable[NewTask | Mapping[str, Any]]) -> list[UUID]:
@@ -119,6 +123,11 @@ class Client:
         """Return a task, finished or not; raises NotFound."""
         return _TASK.decode(await self._send("GET", _path(id), repeatable=True))
 
+    async def get_by_name(self, name: str) -> Task:
+        """Return the unfinished task with a name; raises NotFound if there is none."""
+        path = f"/v1/names/{quote(name, safe='')}"
+        return _TASK.decode(await self._send("GET", path, repeatable=True))
+
     def list(
         self,
         *,
@@ -130,17 +139,18 @@ class Client:
         due_after: When | None = None,
         periodic: bool | None = None,
         paused: bool | None = None,
+        name: str | None = None,
         limit: int | None = None,
     ) -> Pages[Task]:
         """Look for tasks, newest first: `async for task in client.list(status="failed")`.
 
         `tag` is `key:value`. `limit`: most tasks in all; they are fetched page by page.
         """
-        query = {"status": status, "type": type, "queue": queue, "tag": tag}
-        for name, value in (("due_before", due_before), ("due_after", due_after)):
-            query[name] = None if value is None else moment(name, value)
-        for name, flag in (("periodic", periodic), ("paused", paused)):
-            query[name] = None if flag is None else str(flag).lower()
+        query = {"status": status, "type": type, "queue": queue, "tag": tag, "name": name}
+        for field, value in (("due_before", due_before), ("due_after", due_after)):
+            query[field] = None if value is None else moment(field, value)
+        for field, flag in (("periodic", periodic), ("paused", paused)):
+            query[field] = None if flag is None else str(flag).lower()
         return listed(self._send, "/v1/tasks", query, _TASKS, limit)
 
     async def cancel(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see

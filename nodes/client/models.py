@@ -41,6 +41,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     concurrency_limit: int | None = None
     fairness_key: str | None = None
     region: str | None = None
+    name: str | None = None
     forwarding: dict[str, Any] | None = None
     """Of a task that is on its way to another region, or was refused there: its `state`, and why."""
     created_at: datetime | None = None

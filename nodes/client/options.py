@@ -41,8 +41,10 @@ class TaskOptions(TypedDict, total=False):
     """Due tasks of one queue and priority take turns by it."""
     region: str
     """Which region it belongs to; that of the cluster if none is given."""
-    idempotency_key: str
-    """A second submission with this key within 24 h returns the first task."""
+    name: str | None
+    """Of unfinished tasks each has its own: a second submission with it and the same definition returns the first."""
+    idempotency_key: str | None
+    """A second submission with this key within 24 h returns the first task; None: there is no key."""
     id: UUID | str
 
 

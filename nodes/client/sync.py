@@ -103,6 +103,7 @@ class SyncClient(_Sync[Client]):
     submit = _waits(Client.submit)
     submit_batch = _waits(Client.submit_batch)
     get = _waits(Client.get)
+    get_by_name = _waits(Client.get_by_name)
     list = _items(Client.list)
     cancel = _waits(Client.cancel)
     update = _waits(Client.update)

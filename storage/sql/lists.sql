@@ -4,7 +4,7 @@
 -- of rows. When it ends there, `bound` is the last id that was looked at: from it on down nothing is
 -- known yet. Or it comes from a set: what one index finds, in any order, unless that is too much: then
 -- nothing is known. Which of them, storage/listing.py decides by the filter. $1 and $2 are the highest
--- and the least id, $3 how many, $4 to $11 the filter, $12 whether payloads and results are wanted. A constant limit is what keeps the planner on the
+-- and the least id, $3 how many, $4 to $12 the filter, $13 whether payloads and results are wanted. A constant limit is what keeps the planner on the
 -- index, also where it does not know the parameters.
 
 -- part: task_row
@@ -14,15 +14,16 @@
 {columns t wanted_payload no_time its_finished_at wanted_result};
 
 -- part: wanted_payload t
-case when $12::boolean then {t}.payload else 'null' end;
+case when $13::boolean then {t}.payload else 'null' end;
 
 -- part: wanted_result t
-case when $12::boolean then {t}.result end;
+case when $13::boolean then {t}.result end;
 
 -- part: asked
 ($4::text is null or c.status = $4) and ($5::text is null or c.type = $5)
 and ($6::text is null or c.queue = $6) and ($7::jsonb is null or c.tags @> $7)
-and ($10::boolean is null or (c.schedule is not null) = $10);
+and ($10::boolean is null or (c.schedule is not null) = $10)
+and ($12::text is null or c.name = $12);
 
 -- part: task_asked
 {asked}
@@ -71,6 +72,9 @@ c.schedule is not null;
 
 -- part: paused
 c.paused;
+
+-- part: named
+c.name = $12;
 
 -- part: of_status
 c.status = $4 and c.status <> 'completed';
@@ -169,6 +173,9 @@ commit;
 -- name: list_tasks_paused
 {tasks_page some paused};
 
+-- name: list_tasks_named
+{tasks_page some named};
+
 -- name: list_finished
 {finished_page everything any};
 
@@ -183,6 +190,9 @@ commit;
 
 -- name: list_finished_of_status
 {finished_page some of_status};
+
+-- name: list_finished_named
+{finished_page some named};
 
 -- name: list_finished_periodic
 {finished_page some periodic};
@@ -228,7 +238,7 @@ k.id;
 
 -- part: enough
 -- What a filter asks for.
-c.id, c.status, c.type, c.queue, c.tags, c.schedule;
+c.id, c.status, c.type, c.queue, c.tags, c.schedule, c.name;
 
 -- part: too_many
 count(*) >= 10000;
@@ -296,8 +306,8 @@ where relkind = 'r' and (oid = to_regclass($1) or oid in (
     select inhrelid from pg_inherits where inhparent = to_regclass($1)));
 
 -- part: sample table asked
--- How many that were made by $3 fit, in $12 % of the pages.
-select count(*) as found from {table} c tablesample system ($12::real)
+-- How many that were made by $3 fit, in $13 % of the pages.
+select count(*) as found from {table} c tablesample system ($13::real)
 where c.id between $2 and $1 and c.created_at <= $3 and {asked};
 
 -- name: sample_tasks

@@ -4,7 +4,7 @@
 -- What was submitted, or changed since: it goes along between `tasks` and `finished_tasks`.
 type, queue, payload, max_retries, interval, created_at, backoff, timeout, schedule, overrun,
 misfire_grace, on_lost, priority, idempotency_key, tags, concurrency_key, concurrency_limit,
-fairness_key, region;
+fairness_key, region, name;
 
 -- part: task t
 -- A row of `tasks`, as it is answered.
@@ -18,7 +18,7 @@ fairness_key, region;
 {next_run_at t} as next_run_at, {t}.occurrence, {t}.slot, {t}.owner, {t}.version, {t}.retry_count,
 {t}.max_retries, {t}.backoff, {t}.timeout, {t}.schedule, {t}.overrun, {t}.misfire_grace, {t}.on_lost,
 {t}.priority, {t}.idempotency_key, {t}.tags, {t}.concurrency_key, {t}.concurrency_limit,
-{t}.fairness_key, {t}.region, {t}.created_at, {t}.updated_at, {t}.started_at, {finished_at t} as finished_at,
+{t}.fairness_key, {t}.region, {t}.name, {t}.created_at, {t}.updated_at, {t}.started_at, {finished_at t} as finished_at,
 {t}.worker, {result t} as result, {t}.error;
 
 -- part: its_payload t

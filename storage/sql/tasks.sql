@@ -2,49 +2,51 @@
 
 -- name: submit
 -- Insert tasks; a known idempotency key answers the first task's id instead (the conflict path
--- writes too, so that its commit waits for replication as an insert's would).
+-- writes too, so that its commit waits for replication as an insert's would). Not inserted is what has the
+-- id or the name of another task; of a name, also if the other one is only just being inserted.
 with asked as materialized (
     select * from unnest(
         $1::uuid[], $2::text[], $3::text[], $4::jsonb[], $5::timestamptz[], $6::int[], $7::jsonb[],
         $8::float8[], $9::float8[], $10::text[], $11::smallint[], $12::text[], $13::bytea[],
         $14::jsonb[], $15::boolean[], $16::timestamptz[], $17::timestamptz[], $18::jsonb[],
         $19::interval[], $20::text[], $21::timestamptz[], $22::text[], $23::text[], $24::int[],
-        $25::text[], $26::text[], $27::text[]
+        $25::text[], $26::text[], $27::text[], $28::text[]
     ) as a (id, type, queue, payload, due, max_retries, backoff,
             timeout, misfire_grace, on_lost, priority, key, fingerprint,
             tags, own_id, created_at, occurrence, schedule,
             interval, overrun, following, zone_data, concurrency_key, concurrency_limit,
-            fairness_key, traceparent, region)
+            fairness_key, traceparent, region, name)
 ), keyed as (
     insert into idempotency_keys as k (key, task_id, fingerprint, expires_at)
-    select key, id, fingerprint, $29::timestamptz from asked where key is not null order by key
+    select key, id, fingerprint, $30::timestamptz from asked where key is not null order by key
     on conflict (key) do update set
-        task_id = case when k.expires_at <= $28 then excluded.task_id else k.task_id end,
-        fingerprint = case when k.expires_at <= $28 then excluded.fingerprint else k.fingerprint end,
-        expires_at = case when k.expires_at <= $28 then excluded.expires_at else k.expires_at end
+        task_id = case when k.expires_at <= $29 then excluded.task_id else k.task_id end,
+        fingerprint = case when k.expires_at <= $29 then excluded.fingerprint else k.fingerprint end,
+        expires_at = case when k.expires_at <= $29 then excluded.expires_at else k.expires_at end
     returning key, task_id, fingerprint, expires_at
 ), judged as materialized (
     -- Other than what was asked for: the key is known. (An equal id alone may be a repeat.)
     select a.*, k.task_id as first_id, k.fingerprint as first_fingerprint,
-           coalesce(k.task_id <> a.id or k.expires_at <> $29, false) as known
+           coalesce(k.task_id <> a.id or k.expires_at <> $30, false) as known
     from asked a left join keyed k on k.key = a.key
 ), inserted as (
     insert into tasks (id, type, queue, payload, next_run_at, occurrence, max_retries, backoff,
                        timeout, misfire_grace, on_lost, priority, idempotency_key, tags,
                        concurrency_key, concurrency_limit, fairness_key,
                        created_at, updated_at, schedule, interval, overrun, following, zone_data,
-                       silent_at, traceparent, region)
+                       silent_at, traceparent, region, name)
     select a.id, a.type, a.queue, a.payload, a.due, a.occurrence, a.max_retries, a.backoff,
            a.timeout, a.misfire_grace, a.on_lost, a.priority, a.key, a.tags,
            a.concurrency_key, a.concurrency_limit, a.fairness_key,
            a.created_at, a.created_at, a.schedule, a.interval, a.overrun, a.following, a.zone_data,
            case when a.schedule is not null then duly_silent_at(a.schedule, a.created_at) end,
-           a.traceparent, a.region
+           a.traceparent, a.region, a.name
     from judged a
     where not a.known
       and not (a.own_id and exists (select from finished_tasks f where f.id = a.id))
-    order by a.id  -- as every other submission: two that share ids wait, and do not deadlock
-    on conflict (id) do nothing
+    -- As every other submission: two that share names or ids wait, and do not deadlock.
+    order by a.name nulls first, a.id
+    on conflict do nothing
     returning id, slot, created_at
 )
 select a.id, i.slot, i.created_at, s.owner, a.known, a.first_id, a.first_fingerprint
@@ -104,6 +106,10 @@ select * from (
     union all
     select {finished_task t} from finished_tasks t where id = any($1::uuid[])
 ) t;
+
+-- name: named
+-- The unfinished tasks that have these names.
+select {task t} from tasks t where name = any($1::text[]);
 
 -- name: cancel
 -- Pending or running becomes cancelled; whatever its worker still reports is stale. A periodic task

@@ -101,6 +101,9 @@ async def test_payloads_and_results_are_for_those_who_may_see_them(guarded: Runn
     del paths["/v1/events"]  # which goes on, and holds neither
     del paths["/v1/bulk/{id}"]  # no task
     paths["/admin/static/{file}"] = "/admin/static/page.css"
+    kept = {"type": "a", "name": "n", "delay": 3600, "payload": {"word": "hush"}}
+    assert (await guarded.call("POST", "/v1/tasks", kept, _showing("s-secret"))).status == 201
+    paths["/v1/names/{name}"] = "/v1/names/n"
     paths["/v1/queues/{queue}"] = "/v1/queues/default"
     paths["/v1/regions/{region}/outbox"] = "/v1/regions/eu/outbox"
     await query(
@@ -119,7 +122,7 @@ async def test_payloads_and_results_are_for_those_who_may_see_them(guarded: Runn
             is_barred = ROUTES["GET", route] == "admin" and secret != "é"
             assert answer.status == (403 if is_barred else 200), (secret, route)
             assert sees or "hush" not in str(answer.body)
-        one, (listed,) = answers["/v1/tasks/{id}"].body, answers["/v1/tasks"].body["items"]
+        one, (*_, listed) = answers["/v1/tasks/{id}"].body, answers["/v1/tasks"].body["items"]
         (run,) = answers["/v1/tasks/{id}/runs"].body["items"]
         assert one == listed
         (forwarded,) = answers["/v1/regions/{region}/outbox"].body["items"]

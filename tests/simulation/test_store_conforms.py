@@ -27,10 +27,11 @@ _TABLES = {
     "misfire_grace, on_lost, priority, idempotency_key, tags, claimed_at, started_at, start_id, "
     "worker, error, schedule, interval, runs_done, begun, done_until, following, skip_until, "
     "skip_reason, zone_data, paused_by, paused_at, concurrency_key, concurrency_limit, fairness_key, "
-    "traceparent",
+    "traceparent, name",
     "finished_tasks": "id, type, queue, status, slot, owner, version, retry_count, created_at, "
     "updated_at, occurrence, on_lost, priority, started_at, finished_at, worker, result, error, "
-    "schedule, interval, overrun, paused, concurrency_key, concurrency_limit, fairness_key",
+    "schedule, interval, overrun, paused, concurrency_key, concurrency_limit, fairness_key, "
+    "name",
     "runs": "task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at, "
     "recorded_at, error, result, type, queue, verdict",
     "rejected_reports": "task_id, token, outcome, worker, day, received_at, type, queue, occurrence, "

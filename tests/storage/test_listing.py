@@ -23,29 +23,29 @@ MANY = 12_000
 
 _TASK = """
     insert into tasks (id, type, queue, payload, next_run_at, status, paused, schedule, tags, owner,
-                       claimed_at, created_at, updated_at, occurrence)
+                       claimed_at, created_at, updated_at, occurrence, name)
     select id, type, queue, '1', due, status, paused, schedule, tags,
            case when status = 'running' then 'me' end, case when status = 'running' then $1::timestamptz end,
-           $1, $1, $1
+           $1, $1, $1, name
 """
 _FINISHED = """
     insert into finished_tasks (id, type, queue, payload, status, slot, version, retry_count,
         max_retries, created_at, updated_at, occurrence, paused, schedule, timeout, overrun, on_lost,
-        priority, tags, finished_at)
+        priority, tags, finished_at, name)
     select id, type, queue, '1', status, 0, 1, 0, 3, $1::timestamptz, $1, $1, paused, schedule, 300, 'skip', 'retry',
-        5, tags, $1::timestamptz - (get_byte(uuid_send(id), 0) % 3) * interval '1 day'
+        5, tags, $1::timestamptz - (get_byte(uuid_send(id), 0) % 3) * interval '1 day', name
 """
 _COLUMNS = """
     from unnest($2::uuid[], $3::text[], $4::text[], $5::timestamptz[], $6::text[], $7::boolean[],
-                $8::jsonb[], $9::jsonb[])
-        as t (id, type, queue, due, status, paused, schedule, tags)
+                $8::jsonb[], $9::jsonb[], $10::text[])
+        as t (id, type, queue, due, status, paused, schedule, tags, name)
 """
 
 
 def task(n: int, **changes: Any) -> dict[str, Any]:
     plain = {
         "id": UUID(int=n), "type": "t", "queue": "q", "due": NOW, "status": "pending",
-        "paused": False, "schedule": None, "tags": "{}",
+        "paused": False, "schedule": None, "tags": "{}", "name": None,
     }  # fmt: skip
     return plain | changes
 
@@ -94,6 +94,7 @@ def fits(one: dict[str, Any], where: Filter) -> bool:
         and (where.due_after is None or (due is not None and due >= where.due_after))
         and where.periodic in (None, one["schedule"] is not None)
         and where.paused in (None, is_paused)
+        and where.name in (None, one["name"])
     )
 
 
@@ -108,6 +109,7 @@ def drawn(rng: random.Random, n: int) -> dict[str, Any]:
         paused=rng.random() < 0.3,
         schedule=rng.choice([None, '{"every": 5}']),
         tags=json.dumps({k: "1" for k in "xyz" if rng.random() < 0.3}),
+        name=f"n{n // 2 * 2}" if n % 2 else None,
     )
 
 
@@ -120,6 +122,7 @@ CHOICES: dict[str, list[Any]] = {
     "due_after": [None, NOW + timedelta(seconds=4)],
     "periodic": [None, True, False],
     "paused": [None, True, False],
+    "name": [None, None, None, "n8", "other"],
 }
 
 
@@ -174,7 +177,7 @@ async def large(db: Database) -> Database:
             _TASK + " from (select ('ffffffff-0000-0000-0000-' || lpad(to_hex(n), 12, '0'))::uuid as id,"
             " 'b' || n % 2 as type, 'q' || n % 3 as queue, $1::timestamptz + interval '1 day' as due,"
             " 'pending' as status, n % 2 = 0 as paused, jsonb_build_object('every', 5) as schedule,"
-            " jsonb_build_object('a', '1') as tags from generate_series($2::int, $3::int) n) t",
+            " jsonb_build_object('a', '1') as tags, null as name from generate_series($2::int, $3::int) n) t",
             NOW, first, first + MANY // 4 - 1,
         )  # fmt: skip
         await query(
@@ -182,7 +185,7 @@ async def large(db: Database) -> Database:
             _FINISHED + " from (select ('ffffffff-0000-0000-1000-' || lpad(to_hex(n), 12, '0'))::uuid"
             " as id, 'b' || n % 2 as type, 'q' || n % 3 as queue, case n % 2 when 0 then 'failed'"
             " else 'completed' end as status, false as paused,"
-            " jsonb_build_object('every', 5) as schedule, jsonb_build_object('a', '1') as tags"
+            " jsonb_build_object('every', 5) as schedule, jsonb_build_object('a', '1') as tags, null as name"
             " from generate_series($2::int, $3::int) n) t",
             NOW, first, first + MANY // 4 - 1,
         )  # fmt: skip
@@ -209,6 +212,8 @@ RARE: dict[str, tuple[dict[str, Any], Filter]] = {
     "a running one": (task(1, status="running"), Filter(status="running")),
     "an ended one": (task(1, type="b9", status="completed"), Filter(status="completed", type="b9")),
     "a failed one": (task(1, type="b9", status="failed"), Filter(status="failed", type="b9")),
+    "a name": (task(1, name="m"), Filter(name="m")),
+    "the name of an ended one": (task(1, status="failed", name="m"), Filter(name="m")),
     "an ended one with a tag": (
         task(1, status="completed", tags='{"a": "2"}'),
         Filter(status="completed", tag='{"a": "2"}'),

@@ -6,10 +6,11 @@ import { badge, errorLine, schedule, time } from "../format.js";
 import { emptyText, pager, table } from "../table.js";
 import { fireTimes } from "./fire_times.js";
 
-const NAMES = ["type", "queue", "tag", "paused", "status"];
+const NAMES = ["type", "queue", "name", "tag", "paused", "status"];
 const FIELDS = [
   { name: "type", label: "Type" },
   { name: "queue", label: "Queue" },
+  { name: "name", label: "Name" },
   { name: "tag", label: "Tag", placeholder: "name:value" },
   { name: "paused", label: "Paused", options: [["", "any"], ["true", "paused"], ["false", "not paused"]] },
   { name: "status", label: "Status", options: [["", "any"], ["pending", "pending"], ["running", "running"], ["completed", "completed (over)"], ["failed", "failed"], ["cancelled", "cancelled"]] },
@@ -17,6 +18,7 @@ const FIELDS = [
 
 const columns = (context) => [
   { name: "Type", cell: (task) => h("a", { href: `/admin/tasks/${task.id}`, title: task.id }, task.type) },
+  { name: "Name", cell: (task) => task.name },
   { name: "Queue", cell: (task) => task.queue },
   { name: "Schedule", cell: (task) => h("span", { class: "mono" }, schedule(task.schedule)) },
   { name: "Status", cell: (task) => [badge(task.status), task.paused && [" ", badge("paused")]] },

@@ -57,6 +57,7 @@ function draw(main, put, context, { task, text, ledger, times, load, explain }) 
 function facts(task) {
   const rows = [
     ["Id", h("span", { class: "mono" }, task.id)],
+    ["Name", task.name],
     ["Queue", h("a", { href: `/admin/tasks?${new URLSearchParams({ queue: task.queue })}` }, task.queue)],
     ["Due", task.next_run_at && time(task.next_run_at, { both: true })],
     ["Schedule", task.schedule && h("span", { class: "mono" }, schedule(task.schedule))],

@@ -9,12 +9,13 @@ import { emptyText, pager, table } from "../table.js";
 
 const UUID = /^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$/i;
 const STATUSES = ["pending", "running", "completed", "failed", "cancelled"];
-const NAMES = ["status", "type", "queue", "tag", "paused", "due_after", "due_before"];
+const NAMES = ["status", "type", "queue", "name", "tag", "paused", "due_after", "due_before"];
 const FIELDS = [
   { name: "id", label: "Id", placeholder: "UUID", wide: true },
   { name: "status", label: "Status", options: [["", "any"], ...STATUSES.map((one) => [one, one])] },
   { name: "type", label: "Type" },
   { name: "queue", label: "Queue" },
+  { name: "name", label: "Name" },
   { name: "tag", label: "Tag", placeholder: "name:value" },
   { name: "paused", label: "Paused", options: [["", "any"], ["true", "paused"], ["false", "not paused"]] },
   { name: "due_after", label: "Due from", type: "datetime-local" },

@@ -20,7 +20,7 @@ from duly.nodes.api.load import LoadHandlers
 from duly.nodes.api.problems import FieldError, invalid
 from duly.nodes.api.stores.routing import Stores
 from duly.nodes.api.tasks import TaskHandlers
-from duly.storage import alerts, audit, ledger, listing
+from duly.storage import alerts, audit, ledger, listing, tasks
 from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.layout import slot_of, slot_of_key
@@ -28,7 +28,7 @@ from duly.storage.ledger import Entry, Place
 from duly.storage.listing import Filter, Page
 from duly.storage.load import NAMES_MAX, By, Load, Series, due_load
 from duly.storage.slots import Holding, slot_map
-from duly.storage.tasks import Change
+from duly.storage.tasks import Change, TaskRow
 
 T = TypeVar("T")
 
@@ -85,6 +85,10 @@ class StoresTaskHandlers(TaskHandlers):
 
     async def _page(self, where: Filter, after: UUID | None, limit: int) -> Page:
         return await page(self._stores, where, after, limit)
+
+    async def _named(self, name: str) -> dict[str, TaskRow]:
+        store = self._stores.of_slot(slot_of_key(name))
+        return await tasks.named(self._stores.contexts[store].api_db, [name])
 
     def _check(self, task_id: UUID, wanted: Change) -> None:
         key = wanted.concurrency_key

@@ -1,7 +1,7 @@
 """Where a submission is kept: its id is drawn so that it falls into a slot of the right store.
 
-A task with a key goes to the slot that the key hashes to, so that one store sees all tasks of a key. What has
-none goes to any store that answers. A batch is all or nothing, so all of it goes to one store.
+A task with a key or a name goes to the slot that this hashes to, so that one store sees all tasks of a key. What
+has none goes to any store that answers. A batch is all or nothing, so all of it goes to one store.
 """
 
 import asyncio
@@ -37,9 +37,17 @@ class _Names(msgspec.Struct):
     id: UUID | None = None
     idempotency_key: str | None = None
     concurrency_key: str | None = None
+    name: str | None = None
 
 
 _names = msgspec.json.Decoder(_Names)
+
+
+def _deciding(names: _Names | TaskSubmission) -> list[tuple[str, str]]:
+    """The fields that each say where a task is kept, the strictest first."""
+    fields = ("concurrency_key", "name", "idempotency_key")
+    found = [(field, getattr(names, field)) for field in fields]
+    return [(field, value) for field, value in found if value is not None]
 
 
 class StoresSubmitHandlers(SubmitHandlers):
@@ -69,10 +77,11 @@ class StoresSubmitHandlers(SubmitHandlers):
     def _place(
         self, body: TaskSubmission, checker: Checker, now_us: int, slots: frozenset[int]
     ) -> UUID:
-        if body.concurrency_key is not None and body.idempotency_key is not None:
-            message = "and idempotency_key cannot be had by one task where there are several stores"
-            checker.wrong("concurrency_key", message)
-        key = body.concurrency_key or body.idempotency_key
+        deciding = _deciding(body)
+        field, key = deciding[0] if deciding else ("id", None)
+        for other, _ in deciding[1:]:
+            message = f"and {other} cannot be had by one task where there are several stores"
+            checker.wrong(field, message)
         if key is not None:
             slots = frozenset([slot_of_key(key)])
         if body.id is None:
@@ -83,7 +92,7 @@ class StoresSubmitHandlers(SubmitHandlers):
             )
             checker.wrong("id", message)
         elif key is not None and self._stores.of(body.id) != self._stores.of_slot(min(slots)):
-            message = "is not in the store of the idempotency_key: leave it out, or the key"
+            message = f"is not in the store of the {field}: leave one of them out"
             checker.wrong("id", message)
         return body.id
 
@@ -96,16 +105,15 @@ class StoresSubmitHandlers(SubmitHandlers):
                 names = _names.decode(item)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue  # what is wrong with it, its check says
-            key = names.concurrency_key or names.idempotency_key
-            if names.id is None and key is None:
+            deciding = _deciding(names)
+            if names.id is None and not deciding:
                 continue
-            slot = slot_of(names.id) if names.id is not None else slot_of_key(key or "")
+            field, key = ("id", "") if names.id is not None else deciding[0]
+            slot = slot_of(names.id) if names.id is not None else slot_of_key(key)
             store = self._stores.of_slot(slot)
             if first is None:
                 first = at, store
             elif store != first[1]:
-                field = "id" if names.id is not None else "idempotency_key"
-                field = "concurrency_key" if names.concurrency_key and not names.id else field
                 message = f"is of another store than tasks[{first[0]}]; a batch is for one store"
                 errors.append(FieldError(f"tasks[{at}].{field}", message))
         if errors:
@@ -125,6 +133,13 @@ class StoresSubmitHandlers(SubmitHandlers):
         self, new: list[NewTask], also: Callable[[Any], Awaitable[object]] | None = None
     ) -> list[Submitted]:
         return await self._there(new, lambda one: one._insert_all(new, also))
+
+    async def _named(self, names: Sequence[str]) -> dict[str, TaskRow]:
+        by_store: dict[int, list[str]] = {}
+        for name in names:
+            by_store.setdefault(self._stores.of_slot(slot_of_key(name)), []).append(name)
+        found = [await self._each[store]._named(some) for store, some in by_store.items()]
+        return {name: row for rows in found for name, row in rows.items()}
 
     async def _get(self, task_id: UUID) -> dict[UUID, TaskRow]:
         return await self._each[self._stores.of(task_id)]._get(task_id)

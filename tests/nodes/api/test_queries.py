@@ -38,16 +38,16 @@ def test_filters() -> None:
     found = queries.task_filter(
         request(
             "status=failed&type=a&queue=b&tag=k:v:w&due_before=2030-01-01T00:00:00Z"
-            "&due_after=2029-01-01T01:00:00%2B01:00&periodic=true&paused=false"
+            "&due_after=2029-01-01T01:00:00%2B01:00&periodic=true&paused=false&name=n"
             "&id=00000000-0000-0000-0000-000000000007"
         ).query
     )
     assert found == (
         UUID(int=7), "failed", "a", "b", '{"k":"v:w"}',
         datetime(2030, 1, 1, tzinfo=UTC), datetime(2029, 1, 1, tzinfo=UTC),
-        True, False,
+        True, False, "n",
     )  # fmt: skip
-    assert queries.task_filter({}) == (None,) * 9
+    assert queries.task_filter({}) == (None,) * 10
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ class Draws:
                 *self._schedule(), rng.choice(("skip", "queue")), rng.choice((None, self._time())),
                 rng.choice((None, "2026a", "2026b")), *self._keys(),
                 rng.choice((None, "00-1-2-01")), rng.choice((None, "eu")),
+                rng.choice((None, None, "m", "n")),
             ))  # fmt: skip
         return (*map(list, zip(*asked, strict=True)), self.now, self._time(1, 20))
 
@@ -284,8 +285,15 @@ class Draws:
         day = self.now.replace(hour=0, minute=0, second=0, microsecond=0)
         return *map(list, zip(*rows, strict=True)), day, self.now
 
+    def _named(self) -> tuple[Any, ...]:
+        return (self._rng.sample(("l", "m", "n"), 2),)
+
     def _retry(self) -> tuple[Any, ...]:
-        return self._rng.choice(self._ids[-12:]), self.now
+        task_id, store = self._rng.choice(self._ids[-12:]), self._store
+        name = store.finished.get(task_id, {"name": None})["name"]
+        if name is not None and any(row["name"] == name for row in store.tasks.values()):
+            task_id = UUID(int=0)  # it would be refused, and the next statements with it
+        return task_id, self.now
 
     def _patch(self) -> tuple[Any, ...]:
         rng, task_id = self._rng, self._rng.choice(self._ids[-12:])

@@ -14,7 +14,7 @@ _TASK = (
     "id", "type", "queue", "payload", "status", "paused", "next_run_at", "occurrence", "slot",
     "owner", "version", "retry_count", "max_retries", "backoff", "timeout", "schedule", "overrun",
     "misfire_grace", "on_lost", "priority", "idempotency_key", "tags", "concurrency_key",
-    "concurrency_limit", "fairness_key", "region", "created_at", "updated_at", "started_at", "finished_at", "worker", "result", "error",
+    "concurrency_limit", "fairness_key", "region", "name", "created_at", "updated_at", "started_at", "finished_at", "worker", "result", "error",
 )  # fmt: skip
 _RUN = (
     "task_id", "token", "occurrence", "attempt", "outcome", "worker", "started_at", "finished_at",
@@ -26,13 +26,13 @@ _FRESH: Row = {
     "worker": None, "error": None, "finished_at": None, "result": None, "interval": None,
     "runs_done": 0, "begun": False, "done_until": None, "following": None, "skip_until": None,
     "skip_reason": None, "zone_data": None, "paused_by": None, "paused_at": None,
-    "traceparent": None, "region": None,
+    "traceparent": None, "region": None, "name": None,
 }  # fmt: skip
 _ASKED = (
     "id", "type", "queue", "payload", "due", "max_retries", "backoff", "timeout", "misfire_grace",
     "on_lost", "priority", "key", "fingerprint", "tags", "own_id", "created_at", "occurrence",
     "schedule", "interval", "overrun", "following", "zone_data", "concurrency_key",
-    "concurrency_limit", "fairness_key", "traceparent", "region",
+    "concurrency_limit", "fairness_key", "traceparent", "region", "name",
 )  # fmt: skip
 _PLAIN = (
     "id", "type", "queue", "payload", "due", "max_retries", "backoff", "timeout", "priority", "tags",
@@ -50,12 +50,13 @@ def submit(store: Store, *args: Any) -> list[Row]:
         raise AssertionError("ON CONFLICT DO UPDATE cannot affect a row a second time")
     finished = set(store.finished)
     answers = []
-    for one in asked:
+    for one in sorted(asked, key=lambda one: (one["name"] or "", one["id"])):
         first = _first_of_key(store, one, now, keys_until)
         known = first is not None and (
             first["task_id"] != one["id"] or first["expires_at"] != keys_until
         )
         taken = one["id"] in store.tasks or (one["own_id"] and one["id"] in finished)
+        taken = taken or _has_name(store, one["name"])
         row = None
         if not known and not taken:
             row = _new_row(store, one)
@@ -70,6 +71,15 @@ def submit(store: Store, *args: Any) -> list[Row]:
             "first_fingerprint": first and first["fingerprint"],
         })  # fmt: skip
     return answers
+
+
+def _has_name(store: Store, name: str | None) -> bool:
+    return name is not None and any(row["name"] == name for row in store.tasks.values())
+
+
+@statement
+def named(store: Store, names: list[str]) -> list[Row]:
+    return [pick(row, _TASK) for row in store.tasks.values() if row["name"] in names]
 
 
 @statement
@@ -111,7 +121,7 @@ def _new_row(store: Store, one: Row) -> Row:
         "id", "type", "queue", "payload", "max_retries", "backoff", "timeout", "misfire_grace",
         "on_lost", "priority", "tags", "created_at", "occurrence", "schedule", "interval", "overrun",
         "following", "zone_data", "concurrency_key", "concurrency_limit", "fairness_key",
-        "traceparent", "region",
+        "traceparent", "region", "name",
     )  # fmt: skip
     return {
         **_FRESH, **pick(one, kept), "slot": store.slot_of(one["id"]), "next_run_at": one["due"],
@@ -255,13 +265,15 @@ def retry(store: Store, task_id: UUID, now: datetime) -> list[Row]:
     done = store.finished.get(task_id)
     if done is None or done["status"] != "failed":
         return []
+    if _has_name(store, done["name"]):
+        raise asyncpg.UniqueViolationError
     del store.finished[task_id]
     for run in store.runs:
         if run["task_id"] == task_id and run["occurrence"] == done["occurrence"]:
             run["verdict"] = None
     kept = {name: done[name] for name in done if name not in _FRESH} | {"error": done["error"]}
     row = {
-        **_FRESH, **kept, "schedule": done["schedule"], "overrun": done["overrun"],
+        **_FRESH, **kept, "name": done["name"], "schedule": done["schedule"], "overrun": done["overrun"],
         "interval": done["interval"],
         "next_run_at": now, "version": done["version"] + 1, "updated_at": now,
     }  # fmt: skip
