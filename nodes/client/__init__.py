@@ -1,6 +1,8 @@
 """The HTTP client: submit tasks and look after them, from async or plain code.
 
-client.py     Client: one method for each call of the API
+client.py     Client: one method for each call of the API, with those of
+submitting.py submit one task, a batch, or as many as there are; batches.py how these are put together
+calls.py      the session, `get` and `wait`; waiting.py how the end of a task is waited for
 bulk.py       client.bulk: actions on all tasks that a filter finds
 sync.py       SyncClient, SyncBulkCalls: the same methods for code without an event loop
 models.py     tasks, runs, the ledger, alerts, queues, nodes and workers, as the API shows them

@@ -1,16 +1,12 @@
 """`duly.Client`: one method for each call of the API."""
 
-import uuid
-from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Final, Unpack
 from urllib.parse import quote
 from uuid import UUID
 
-import msgspec
-
-from duly.nodes.client import options, tracing
+from duly.nodes.client import options
 from duly.nodes.client.bulk import BulkCalls
+from duly.nodes.client.calls import path_of
 from duly.nodes.client.models import (
     Alert,
     Explanation,
@@ -22,18 +18,12 @@ from duly.nodes.client.models import (
     Task,
     Verdict,
 )
-from duly.nodes.client.options import NewTask, QueueChanges, TaskChanges, TaskOptions
+from duly.nodes.client.options import QueueChanges, TaskChanges
 from duly.nodes.client.pages import Items, Pages, listed
-from duly.nodes.client.transport import Transport
+from duly.nodes.client.submitting import Submitting
 from duly.nodes.client.values import When, moment
 from duly.nodes.exact_json import ExactDecoder
 
-
-class _Ids(msgspec.Struct):
-    ids: list[UUID]
-
-
-_TASK: Final[ExactDecoder[Task]] = ExactDecoder(Task)
 _TASKS: Final[ExactDecoder[Items[Task]]] = ExactDecoder(Items[Task])
 _RUNS: Final[ExactDecoder[Items[Run]]] = ExactDecoder(Items[Run])
 _EXPLANATION: Final[ExactDecoder[Explanation]] = ExactDecoder(Explanation)
@@ -44,10 +34,9 @@ _QUEUE: Final[ExactDecoder[Queue]] = ExactDecoder(Queue)
 _QUEUES: Final[ExactDecoder[Items[Queue]]] = ExactDecoder(Items[Queue])
 _OCCURRENCES: Final[ExactDecoder[Items[Occurrence]]] = ExactDecoder(Items[Occurrence])
 _VERDICTS: Final[ExactDecoder[Items[Verdict]]] = ExactDecoder(Items[Verdict])
-_IDS: Final[ExactDecoder[_Ids]] = ExactDecoder(_Ids)
 
 
-class Client:
+class Client(Submitting):
     """Talks to a node's API; use it in one event loop, as an async context manager or with `close`.
 
     Every method raises a `DulyError`: `Unreachable` without an answer, else the `ApiError` of the
@@ -66,67 +55,14 @@ class Client:
         `token`: bearer token, if the node asks for one. `timeout_s`: longest wait for one answer;
         a call that is repeated may take three times as long and the pauses between.
         """
-        self._transport = Transport(base_url, token, timeout_s)
+        super().__init__(base_url, token, timeout_s)
         self.bulk = BulkCalls(self._send)
         """Actions on all tasks that a filter finds."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections; safe to call twice."""
-        await self._transport.close()
-
-    async def submit(
-        self,
-        type: str,  # noqa: A002 - the name that users see
-        payload: Any = None,
-        **task_options: Unpack[TaskOptions],
-    ) -> Task:
-        """Submit a task; returns it as stored.
-
-        Without `idempotency_key` one is made, so that a submission whose answer is lost is sent
-        again (three times in all) and still makes one task; but not for a periodic task with a `name`, which is
-        enough. See `TaskOptions` for the options.
-        Raises Conflict if the key was used for another submission, or the name by a task with another definition.
-        """
-        task = {"type": type, "payload": payload, **task_options}
-        lasting = task.get("name") is not None and task.get("schedule") is not None
-        if not lasting:
-            task.setdefault("idempotency_key", uuid.uuid4().hex)
-        once = lasting or task["idempotency_key"] is not None
-        body = options.encode(options.submission(task))
-        with tracing.submitting(type) as headers:
-            answer = await self._send("POST", "/v1/tasks", body, headers=headers, repeatable=once)
-        return _TASK.decode(answer)
-
-    async def submit_batch(self, tasks: Iterable[NewTask | Mapping[str, Any]]) -> list[UUID]:
-        """Submit up to 10,000 tasks, all or none; returns their ids in the same order.
-
-        Each is a mapping with `type`, perhaps `payload`, and any of `TaskOptions`. The call is not
-        repeated when its answer is lost.
-        """
-        body = options.encode({"tasks": [options.submission(task) for task in tasks]})
-        with tracing.submitting("a batch") as headers:
-            answer = await self._send("POST", "/v1/tasks/batch", body, headers=headers)
-        return _IDS.decode(answer).ids
-
-    async def get(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
-        """Return a task, finished or not; raises NotFound."""
-        return _TASK.decode(await self._send("GET", _path(id), repeatable=True))
 
     async def get_by_name(self, name: str) -> Task:
         """Return the unfinished task with a name; raises NotFound if there is none."""
         path = f"/v1/names/{quote(name, safe='')}"
-        return _TASK.decode(await self._send("GET", path, repeatable=True))
+        return self._task(await self._send("GET", path, repeatable=True))
 
     def list(
         self,
@@ -151,14 +87,14 @@ class Client:
             query[field] = None if value is None else moment(field, value)
         for field, flag in (("periodic", periodic), ("paused", paused)):
             query[field] = None if flag is None else str(flag).lower()
-        return listed(self._send, "/v1/tasks", query, _TASKS, limit)
+        return listed(self._send, "/v1/tasks", query, _TASKS, limit, self._may_wait)
 
     async def cancel(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
         """Cancel a task: a pending one never runs, a running one is told to stop.
 
         Raises NotFound, or Conflict if it has finished.
         """
-        return _TASK.decode(await self._send("POST", _path(id, "cancel")))
+        return self._task(await self._send("POST", path_of(id, "cancel")))
 
     async def update(
         self,
@@ -174,32 +110,32 @@ class Client:
         """
         headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
         body = options.encode(options.changes(wanted))
-        return _TASK.decode(await self._send("PATCH", _path(id), body, headers=headers))
+        return self._task(await self._send("PATCH", path_of(id), body, headers=headers))
 
     async def retry(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
         """Make a failed task pending, due now; raises NotFound, or Conflict if it has not failed."""
-        return _TASK.decode(await self._send("POST", _path(id, "retry")))
+        return self._task(await self._send("POST", path_of(id, "retry")))
 
     async def pause(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
         """Let a task not begin until it is resumed; what runs goes on.
 
         Raises NotFound, or Conflict if it has finished.
         """
-        return _TASK.decode(await self._send("POST", _path(id, "pause")))
+        return self._task(await self._send("POST", path_of(id, "pause")))
 
     async def resume(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
         """End a pause. Occurrences that came due in it are skipped, a one-off runs now.
 
         Raises NotFound, or Conflict if it has finished.
         """
-        return _TASK.decode(await self._send("POST", _path(id, "resume")))
+        return self._task(await self._send("POST", path_of(id, "resume")))
 
     async def run_now(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
         """Run a pending task now; a periodic one goes on by its schedule after it.
 
         Raises NotFound, or Conflict if it runs, is paused, or has finished.
         """
-        return _TASK.decode(await self._send("POST", _path(id, "run-now")))
+        return self._task(await self._send("POST", path_of(id, "run-now")))
 
     def runs(
         self,
@@ -208,11 +144,11 @@ class Client:
         limit: int | None = None,
     ) -> Pages[Run]:
         """Return the finished attempts of a task, newest first; `limit`: most runs in all."""
-        return listed(self._send, _path(id, "runs"), {}, _RUNS, limit)
+        return listed(self._send, path_of(id, "runs"), {}, _RUNS, limit)
 
     async def explain(self, id: UUID | str) -> Explanation:  # noqa: A002 - the name that users see
         """Say why a task has not run; raises NotFound."""
-        return _EXPLANATION.decode(await self._send("GET", _path(id, "explain")))
+        return _EXPLANATION.decode(await self._send("GET", path_of(id, "explain")))
 
     async def nodes(self) -> tuple[LiveNode, ...]:
         """Return the live nodes, the oldest first."""
@@ -256,7 +192,7 @@ class Client:
         limit: int | None = None,
     ) -> Pages[Occurrence]:
         """Return the due times of a task and what became of each, newest first, an open one before all."""
-        return listed(self._send, _path(id, "ledger"), {}, _OCCURRENCES, limit)
+        return listed(self._send, path_of(id, "ledger"), {}, _OCCURRENCES, limit)
 
     def verdicts(
         self,
@@ -277,31 +213,6 @@ class Client:
         for name, value in (("since", since), ("until", until)):
             query[name] = None if value is None else moment(name, value)
         return listed(self._send, "/v1/ledger", query, _VERDICTS, limit)
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        *,
-        query: Mapping[str, str | None] | None = None,
-        headers: Mapping[str, str] | None = None,
-        repeatable: bool = False,
-    ) -> bytes:
-        given = {name: value for name, value in (query or {}).items() if value is not None}
-        return await self._transport.send(
-            method,
-            path,
-            body=body,
-            query=given,
-            headers=headers,
-            repeatable=repeatable or method == "GET",
-        )
-
-
-def _path(task_id: UUID | str, action: str | None = None) -> str:
-    path = f"/v1/tasks/{quote(str(task_id), safe='')}"
-    return path if action is None else f"{path}/{action}"
 
 
 def _queue_path(name: str) -> str:

@@ -3,6 +3,8 @@
 Fields that a newer node adds are ignored, fields that an older one lacks have their default.
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -10,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A task. Times are aware datetimes, durations seconds."""
 
     id: UUID
@@ -53,6 +55,26 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     error: Any = None
     hidden: tuple[str, ...] = ()
     """Fields that are None because the token may not see them."""
+
+    async def wait(self, timeout_s: float | None = None) -> "Task":
+        """Return the task once it is over, as `Client.wait`; for a task that a `Client` returned, in its loop.
+
+        Raises RuntimeError for another one: use `wait(task.id)` of the client.
+        """
+        loop, wait = self.__dict__.get(_WAIT, (None, None))
+        if wait is None or loop is not asyncio.get_running_loop():
+            raise RuntimeError("this task is of no client in this loop: use client.wait(task.id)")
+        over: Task = await wait(self.id, timeout_s)
+        return over
+
+
+_WAIT = "_wait"
+
+
+def may_wait(task: Task, wait: Callable[[UUID, float | None], Awaitable[Task]]) -> Task:
+    """Let `task.wait()` call this, in the loop that runs now."""
+    msgspec.structs.force_setattr(task, _WAIT, (asyncio.get_running_loop(), wait))
+    return task
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """What a caller may give, and how it is written as JSON."""
 
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TypedDict
 from uuid import UUID
@@ -100,6 +101,17 @@ def submission(task: Mapping[str, Any]) -> dict[str, Any]:
     body = _body(task, known)
     # None means "not given" for those that together say when; elsewhere null has its own meaning.
     return {k: v for k, v in body.items() if v is not None or k not in _LEFT_OUT}
+
+
+def make_once(task: dict[str, Any]) -> bool:
+    """Give a task a key by which it can be sent twice, if it has none; whether it can be.
+
+    A periodic task with a name needs no key: the name is enough.
+    """
+    if task.get("name") is not None and task.get("schedule") is not None:
+        return True
+    task.setdefault("idempotency_key", uuid.uuid4().hex)
+    return task["idempotency_key"] is not None
 
 
 def changes(wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,12 +72,13 @@ def listed(
     where: Mapping[str, str | None],
     answer: ExactDecoder[Items[T]],
     limit: int | None,
+    each: Callable[[T], T] | None = None,
 ) -> Pages[T]:
-    """The list at `path`, filtered by `where`, at most `limit` in all."""
+    """The list at `path`, filtered by `where`, at most `limit` in all; `each`: what is made of an item."""
 
     async def fetch(cursor: str | None, size: int) -> tuple[list[T], str | None]:
         query = {**where, "cursor": cursor, "limit": str(size)}
         page = answer.decode(await send("GET", path, query=query))
-        return page.items, page.next_cursor
+        return [*map(each, page.items)] if each else page.items, page.next_cursor
 
     return Pages(fetch, limit)

@@ -4,25 +4,29 @@ Each method is that of the async client, with its arguments and types; the call 
 background thread, in which the async client lives. A SyncClient may be shared between threads.
 """
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from uuid import UUID
 
+from duly.nodes.client.batches import Progress, stream
 from duly.nodes.client.bulk import BulkCalls
 from duly.nodes.client.client import Client
 from duly.nodes.client.loop_thread import LoopThread
+from duly.nodes.client.options import NewTask
 from duly.nodes.client.pages import Pages
 
 C = TypeVar("C")
+C_co = TypeVar("C_co", covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Sync(Generic[C]):
+class _Sync(Generic[C_co]):
     """The calls of an async object, made in a background thread."""
 
-    def __init__(self, calls: C, thread: LoopThread) -> None:
+    def __init__(self, calls: C_co, thread: LoopThread) -> None:
         self._calls = calls
         self._thread = thread
 
@@ -100,10 +104,27 @@ class SyncClient(_Sync[Client]):
             self._thread.run(self._calls.close())
         self._thread.close()
 
+    def submit_many(
+        self,
+        tasks: Iterable[NewTask | Mapping[str, Any]],
+        *,
+        batch_size: int = 1000,
+        progress: Progress = False,
+    ) -> list[UUID]:
+        """See `Client.submit_many`. The tasks are taken from their iterator in the caller's thread."""
+        with stream(batch_size, progress, tasks) as some:
+            for task in tasks:
+                if batch := some.add(task):
+                    some.stored(self.submit_batch(batch))
+            if batch := some.rest():
+                some.stored(self.submit_batch(batch))
+        return some.ids
+
     submit = _waits(Client.submit)
     submit_batch = _waits(Client.submit_batch)
     get = _waits(Client.get)
     get_by_name = _waits(Client.get_by_name)
+    wait = _waits(Client.wait)
     list = _items(Client.list)
     cancel = _waits(Client.cancel)
     update = _waits(Client.update)

@@ -1,12 +1,15 @@
 """`duly.Client` against a real node: each of its calls."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
+import aiohttp
 import pytest
 from node_rig import RunningNode
 
 from duly.nodes.client import Conflict, Invalid, NotFound, PreconditionFailed, TooLarge
+from duly.nodes.client.transport import Transport
 
 FAR = datetime(2040, 1, 1, tzinfo=UTC)
 
@@ -35,6 +38,28 @@ async def test_every_call(node: RunningNode) -> None:
     with pytest.raises(Conflict):
         await client.retry(task.id)
     assert await client.runs(task.id) == []
+
+
+@pytest.mark.parametrize("named", [{}, {"idempotency_key": "k"}])
+async def test_a_batch_whose_answer_is_lost_is_stored_once(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch, named: dict[str, str]
+) -> None:
+    once, lost = Transport._once, 0
+
+    async def loses(self: Transport, method: str, *rest: Any) -> bytes:
+        nonlocal lost
+        answer = await once(self, method, *rest)
+        if method == "POST" and lost < 2:
+            lost += 1
+            raise aiohttp.ServerDisconnectedError
+        return answer
+
+    monkeypatch.setattr(Transport, "_once", loses)
+    task = {"type": "many", "run_at": FAR.isoformat()}
+    ids = await node.client.submit_batch([task | named, task])
+    assert lost == (2 if named else 1)  # ids that are known are refused, keys answered
+    assert sorted(one.id for one in await node.client.list(type="many")) == sorted(ids)
+    assert await node.count() == 2
 
 
 async def test_errors_are_told_apart(node: RunningNode) -> None:

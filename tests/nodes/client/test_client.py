@@ -1,11 +1,13 @@
 """`duly.Client` against a small API that follows the contract."""
 
+import asyncio
 import math
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID, uuid4
 
+import anyio.to_thread
 import pytest
 from fake_api import FakeApi
 
@@ -122,8 +124,40 @@ async def test_a_batch_returns_the_ids_in_order(api: FakeApi, client: duly.Clien
     assert [api.tasks[str(task_id)]["type"] for task_id in ids] == ["a", "b"]
     assert all(isinstance(task_id, UUID) for task_id in ids)
     assert api.requests[0][2] == {
-        "tasks": [{"type": "a", "delay": 5.0}, {"type": "b", "payload": 1}]
+        "tasks": [
+            {"type": "a", "delay": 5.0, "id": str(ids[0])},
+            {"type": "b", "payload": 1, "id": str(ids[1])},
+        ]
     }
+    assert [task_id.version for task_id in ids] == [7, 7]
+
+
+async def test_a_task_can_be_waited_for(api: FakeApi, client: duly.Client) -> None:
+    task = await client.submit("t")
+    with pytest.raises(TimeoutError, match=f"{task.id} was not over after 0.1 s"):
+        await client.wait(task.id, 0.1)
+    (listed,) = await client.list()
+    waits = [asyncio.create_task(one.wait(30)) for one in (task, listed)]
+    api.tasks[str(task.id)]["status"] = "completed"
+    for over in await asyncio.gather(*waits):
+        assert (over.id, over.status) == (task.id, "completed")
+    with pytest.raises(duly.NotFound):
+        await client.wait(uuid4())
+
+
+async def test_a_task_of_another_loop_cannot_be_waited_for_here(
+    api: FakeApi, client: duly.Client
+) -> None:
+    task = await client.submit("t")
+
+    def elsewhere() -> duly.Task:
+        with duly.SyncClient(api.url) as other:
+            return other.get(task.id)
+
+    sync = await anyio.to_thread.run_sync(elsewhere)
+    for one in (sync, duly.Task(id=task.id, type="t", status="pending")):
+        with pytest.raises(RuntimeError, match=r"client\.wait\(task\.id\)"):
+            await one.wait()
 
 
 async def test_lists_are_fetched_page_by_page(api: FakeApi, client: duly.Client) -> None:

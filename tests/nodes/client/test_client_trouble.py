@@ -154,8 +154,33 @@ async def test_a_change_whose_fate_is_unknown_is_not_repeated(
         assert len(api.requests) == sent + 2
     api.before = [hang_up]
     with pytest.raises(duly.Unreachable):
-        await client.submit_batch([{"type": "t"}])
+        await client.submit_batch([{"type": "t", "id": uuid4()}])
     assert len(api.tasks) == 1
+
+
+async def test_a_batch_whose_answer_is_lost_makes_each_task_once(
+    api: FakeApi, client: duly.Client
+) -> None:
+    api.before, api.after = [hang_up], [hang_up]
+    ids = await client.submit_batch([{"type": "t"}] * 3)
+    assert [str(one) for one in ids] == list(api.tasks)
+    assert len(api.requests) == 4  # not arrived, answer lost, refused as known, looked for
+
+    api.after = [hang_up]
+    ids = await client.submit_batch([{"type": "t", "idempotency_key": "k"}, {"type": "t"}])
+    first, again = (body["tasks"] for _, path, body, _ in api.requests[-2:])
+    assert first == again
+    assert first[0]["idempotency_key"] == "k"
+    assert first[1]["idempotency_key"]
+
+
+async def test_an_id_that_another_has_is_a_conflict(api: FakeApi, client: duly.Client) -> None:
+    there = await client.submit("t")
+    with pytest.raises(duly.Conflict):
+        await client.submit_batch([{"type": "t", "id": there.id}])
+    api.before = [refuse(409)]
+    with pytest.raises(duly.Conflict):  # and no task of this batch is there
+        await client.submit_batch([{"type": "t"}])
 
 
 async def test_a_change_that_was_surely_not_done_is_repeated(

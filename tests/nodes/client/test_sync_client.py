@@ -40,7 +40,10 @@ async def test_every_call_works(api: FakeApi, client: duly.SyncClient) -> None:
         assert not client.resume(task.id).paused
         assert client.run_now(task.id).id == task.id
         assert len(client.submit_batch([{"type": "t"}] * 150)) == 150
-        assert len(list(client.list())) == 151
+        assert len(client.submit_many({"type": "t"} for _ in range(3))) == 3
+        assert len(list(client.list())) == 154
+        client.cancel(task.id)
+        assert client.wait(task.id, timeout_s=30).status == "cancelled"
         assert next(client.list(type="t", limit=1)).type == "t"
         assert [run.attempt for run in client.runs(task.id, limit=2)] == [250, 249]
         assert client.explain(task.id).reasons[0]["code"] == "not_due"
@@ -115,8 +118,8 @@ def test_it_has_the_methods_of_the_async_client() -> None:
     def shape(owner: type) -> dict[str, list[str]]:
         return {
             name: list(inspect.signature(member).parameters)
-            for name, member in vars(owner).items()
-            if inspect.isfunction(member) and not name.startswith("_")
+            for name, member in inspect.getmembers(owner, inspect.isfunction)
+            if not name.startswith("_")
         }
 
     assert shape(duly.SyncClient) == shape(duly.Client)
