@@ -21,7 +21,7 @@ class KeyLot:
     """Rows by priority and due time, whatever their fairness keys."""
 
     def __init__(self) -> None:
-        self._rows: list[Place] = []  # the best last
+        self._rows: list[Place] = []  # the best first
         self.out = 0
         """Rows that stand in line, or are being claimed."""
         self._in_line: dict[UUID, Place] = {}
@@ -58,7 +58,7 @@ class KeyLot:
     def turn_away(self) -> Place:
         """Leave the worst row to the store."""
         self.saturated = self._turned_away = True
-        return self._rows.pop(0)
+        return self._rows.pop()
 
     def keep_slots(self, slots: frozenset[int]) -> list[Place]:
         """Drop, and answer, the rows of other slots."""
@@ -69,7 +69,8 @@ class KeyLot:
     def let_out(self) -> list[Place]:
         """The rows that may stand in line now, the best first."""
         room = 0 if self.gate.blocked else max(0, self.gate.allowance - self.out)
-        rows = [self._rows.pop() for _ in range(min(room, len(self._rows)))]
+        rows = self._rows[:room]
+        del self._rows[:room]
         self.out += len(rows)
         self._in_line.update((place[-1].id, place) for place in rows)
         return rows

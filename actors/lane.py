@@ -1,14 +1,15 @@
 """Due rows of one priority and fairness key, the best first. What comes is mostly due after all that is there."""
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Container, Iterator
+from datetime import datetime
 from itertools import islice
 from uuid import UUID
 
 from duly.storage.slots import DueRow
 
-Place = tuple[int, int, int, DueRow]
-"""Compares as the better row does: priority, due time (negated), id (negated)."""
+Place = tuple[int, datetime, UUID, DueRow]
+"""The better row's is the smaller: priority (negated), due time, id."""
 
 _TAKEN_MAX = 1_000
 
@@ -37,14 +38,14 @@ class Lane:
 
     def add(self, place: Place) -> None:
         """Take one in."""
-        if len(self) and place > self._places[-1]:
-            self._places.insert(self._find(place), place)
+        if len(self) and place < self._places[-1]:
+            insort(self._places, place, lo=self._taken)
         else:
             self._places.append(place)
 
     def discard(self, place: Place) -> None:
         """Take one out that is there."""
-        del self._places[self._find(place)]
+        del self._places[bisect_left(self._places, place, lo=self._taken)]
 
     def pop(self) -> Place:
         """Take the best out."""
@@ -62,10 +63,3 @@ class Lane:
     def _forget_taken(self) -> None:
         del self._places[: self._taken]
         self._taken = 0
-
-    def _find(self, place: Place) -> int:
-        return bisect_left(self._places, _ascending(place), lo=self._taken, key=_ascending)
-
-
-def _ascending(place: Place) -> tuple[int, int, int]:
-    return -place[0], -place[1], -place[2]

@@ -28,7 +28,7 @@ _LAST = RANKS_OF_A_PRIORITY - 10**6  # behind every due time, with room for the 
 
 def place_of(row: DueRow) -> Place:
     """Where a row belongs."""
-    return row.priority, -to_us(row.next_run_at), -row.id.int, row
+    return -row.priority, row.next_run_at, row.id, row
 
 
 class _Level:
@@ -106,23 +106,25 @@ class Lanes:
 
     def add(self, place: Place) -> None:
         """Take a row in that is not there."""
-        level = self._levels.get(place[0])
+        priority = -place[0]
+        level = self._levels.get(priority)
         if level is None:
-            level = self._levels[place[0]] = _Level()
-            insort(self._order, place[0])
+            level = self._levels[priority] = _Level()
+            insort(self._order, priority)
         level.add(place)
         self._count += 1
 
     def discard(self, place: Place) -> None:
         """Take a row out that is there."""
-        self._levels[place[0]].discard(place)
+        self._levels[-place[0]].discard(place)
         self._count -= 1
-        self._forget_if_empty(place[0])
+        self._forget_if_empty(-place[0])
 
     def pop(self, up_to: int | None = None) -> Place | None:
         """Take out the row whose turn it is; None if there is none, or it ranks behind `up_to`."""
-        best = self.rank()
-        if best is None or (up_to is not None and best > up_to):
+        if not self._order:
+            return None
+        if up_to is not None and (self.rank() or 0) > up_to:
             return None
         priority = self._order[-1]
         place = self._levels[priority].pop()
@@ -141,7 +143,7 @@ class Lanes:
         level = self._levels[self._order[-1]]
         if level.is_fair:
             return _rank(self._order[-1], 0)
-        return _rank(self._order[-1], -level.lanes[None].at(1)[1] // 1000)
+        return _rank(self._order[-1], _due_ms(level.lanes[None].at(1)))
 
     def ranks(self, count: int) -> list[int]:
         """As `rank`, of each of the next rows, at most `count`."""
@@ -152,7 +154,7 @@ class Lanes:
                 found += [_rank(priority, 0)] * min(left, level.count)
             else:
                 lane = islice(level.lanes[None], left)
-                found += [_rank(priority, -place[1] // 1000) for place in lane]
+                found += [_rank(priority, _due_ms(place)) for place in lane]
             if len(found) >= count:
                 break
         return found
@@ -168,20 +170,20 @@ class Lanes:
                 if level.is_fair:
                     return _rank(priority, _LAST)
                 lane = level.lanes[None]
-                return _rank(priority, -lane.at(min(number, len(lane)))[1] // 1000)
+                return _rank(priority, _due_ms(lane.at(min(number, len(lane)))))
             number -= level.count
         return None
 
     def is_below_all(self, place: Place) -> bool:
         """Whether this row would be the first to give way, if one had to."""
         lowest = self._order[0]
-        if place[0] != lowest:
-            return place[0] < lowest
+        if -place[0] != lowest:
+            return -place[0] < lowest
         level = self._levels[lowest]
         lane = level.lanes.get(place[-1].fairness_key)
         if lane is None:
             return False
-        return len(lane) * len(level.lanes) >= level.count and place < lane.worst
+        return len(lane) * len(level.lanes) >= level.count and place > lane.worst
 
     def trim(self, keep: int) -> list[Place]:
         """Take out what gives way until `keep` are left: low priorities, and of one the long lanes."""
@@ -226,6 +228,10 @@ class Lanes:
 def _beyond(most: dict[str | None, int], key: str | None, lane: Lane) -> list[Place]:
     """The worst of a lane, all but so many."""
     return list(islice(lane, most[key], None))
+
+
+def _due_ms(place: Place) -> int:
+    return to_us(place[1]) // 1000
 
 
 def _rank(priority: int, due_ms: int) -> int:

@@ -12,6 +12,7 @@ import msgspec
 
 from duly.actors import courses
 from duly.storage.claims import Attempt, Ended, Outcome, Settlement
+from duly.storage.ids import read_id
 from duly.storage.stream_facts import REPORT_JSON_BYTES_MAX, WORKER_CHARS_MAX
 from duly.wheel import occurrences
 from duly.wheel.backoff import Backoff, delay_s
@@ -96,7 +97,7 @@ def parse_report(fields: dict[bytes, bytes], now: datetime) -> Ended:
     too long fails the task for good, as in `duly.Worker`: a retry would do the work again.
     """
     try:
-        task_id = UUID(_text(fields, b"id"))
+        task_id = read_id(_text(fields, b"id"))
     except ValueError:
         raise ValueError("id: missing or not a UUID") from None
     token = _text(fields, b"token")

@@ -46,3 +46,9 @@ def uuid7_that(fits: Callable[[uuid.UUID], bool], now_ms: int) -> uuid.UUID:
 
 
 os.register_at_fork(after_in_child=_random.clear)
+
+
+def read_id(text: str) -> uuid.UUID:
+    """The id that this text is, with or without hyphens. Raises ValueError if it is none."""
+    read: uuid.UUID = UUID(text)
+    return read
