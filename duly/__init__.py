@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Unreachable,
         Verdict,
     )
+    from duly.nodes.transactions.submitting import submit_in, submit_in_sync
     from duly.nodes.worker import (
         AlreadyDone,
         Context,
@@ -71,10 +72,13 @@ __all__ = [
     "Verdict",
     "Worker",
     "create_effects_table",
+    "submit_in",
+    "submit_in_sync",
 ]
 
 __version__ = version("duly")
 
+_TRANSACTIONS = frozenset({"submit_in", "submit_in_sync"})
 _WORKER = frozenset(
     {
         "AlreadyDone",
@@ -95,6 +99,7 @@ if not TYPE_CHECKING:  # a type checker should know the names above and no other
         if name not in __all__:
             raise AttributeError(f"module 'duly' has no attribute {name!r}")
         module = "duly.nodes.worker" if name in _WORKER else "duly.nodes.client"
+        module = "duly.nodes.transactions.submitting" if name in _TRANSACTIONS else module
         value = getattr(import_module(module), name)
         globals()[name] = value
         return value

@@ -18,6 +18,7 @@ from duly.actors.leases import LeaseActor
 from duly.actors.listener import Listener
 from duly.actors.meters.meters import Meters
 from duly.actors.meters.statistics import StatisticsActor
+from duly.actors.notices import Notices
 from duly.actors.prefetcher import Prefetcher
 from duly.actors.reaper import Reaper
 from duly.actors.recorder import Recorder
@@ -37,6 +38,7 @@ from duly.storage.database import Database
 from duly.storage.layout import Layout
 from duly.storage.leases import LeaseServers
 from duly.storage.members import Members, id_in_store
+from duly.storage.notices import Limits
 from duly.storage.slots import session_name
 from duly.storage.statistics import Statistics
 from duly.storage.streams import Streams
@@ -107,6 +109,7 @@ def _leases(context: Context) -> Child:
 def _firing(context: Context, settings: Settings, regions: Regions) -> list[Child]:
     """What works on a store, in the order of the start."""
     boxes = context.boxes
+    limits = Limits(settings.payload_limit_bytes, settings.idempotency_ttl_s, settings.region)
     return [
         Child("clock", lambda: ClockActor(context)),
         # Stops after those whose work it counts.
@@ -120,6 +123,7 @@ def _firing(context: Context, settings: Settings, regions: Regions) -> list[Chil
         Child("prefetcher", lambda: Prefetcher(context), boxes.prefetcher),
         Child("catchup", lambda: CatchUp(context), boxes.catchup),
         Child("listener", lambda: Listener(context)),
+        Child("notices", lambda: Notices(context, settings.stores[context.store], limits)),
         Child("recorder", lambda: Recorder(context), boxes.recorder),
         Child("reaper", lambda: Reaper(context), boxes.reaper),
         Child("submitter", lambda: Submitter(context), boxes.submitter),

@@ -19,6 +19,16 @@ _LOCK = 0x64756C79  # "duly"
 _NAME = re.compile(r"^(\d{4})_\w+\.sql$")
 _WAIT_FOR_OTHERS_S = 120
 _CONNECT_TIMEOUT_S = 10.0
+# All is made where the first migration was, whatever comes first in the search path by now: there is a
+# schema `duly` (see the migration `submit`), and a user of that name has it before `public`.
+_LOOK_THERE = (
+    "select set_config('search_path', quote_ident(coalesce(("
+    "  select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+    "  where c.relname = 'duly_migrations' and c.relkind = 'r'"
+    "    and n.nspname = any (current_schemas(false))"
+    "  order by array_position(current_schemas(false), n.nspname) limit 1"
+    "), current_schema())), true)"
+)
 _INTERRUPTED = (
     OSError,
     asyncpg.InterfaceError,
@@ -72,6 +82,7 @@ async def migrate(dsn: str) -> list[str]:
 async def _apply(connection: Any) -> list[str]:
     await connection.execute(f"set local lock_timeout = '{_WAIT_FOR_OTHERS_S}s'")
     await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+    await connection.execute(_LOOK_THERE)
     await connection.execute(
         "create table if not exists duly_migrations ("
         " version integer primary key, name text not null, checksum text not null)"

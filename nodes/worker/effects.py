@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from duly.nodes import exact_json
-from duly.nodes.worker.effect_drivers import (
+from duly.nodes.transactions.drivers import (
     AsyncDriver,
     BlockingDriver,
     async_driver,

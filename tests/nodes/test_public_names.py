@@ -39,6 +39,8 @@ def test_the_public_names_are_these() -> None:
         "Verdict",
         "Worker",
         "create_effects_table",
+        "submit_in",
+        "submit_in_sync",
     ]
     for name in duly.__all__:
         assert getattr(duly, name).__name__ == name

@@ -81,3 +81,21 @@ async def test_a_connection_cut_in_the_middle_is_unavailable(blank_database: str
 
 def test_migrations_are_numbered_without_a_gap_and_none_twice() -> None:
     assert [one.version for one in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+async def test_a_user_named_duly_finds_all_where_the_first_migration_was(
+    blank_database: str,
+) -> None:
+    """Such a user has the schema `duly` before `public` in its search path."""
+    await migrate(blank_database)
+    async with opened(blank_database) as db:
+        database = blank_database.rsplit("/", 1)[1]
+        await query(db, f'alter database "{database}" set search_path = duly, public')
+    assert await migrate(blank_database) == []
+    async with opened(blank_database) as db:
+        await query(db, "select duly_make_day('runs', 'recorded_at', '2040-01-01', 10)")
+        tables = await query(db, "select tablename from pg_tables where schemaname = 'duly'")
+        assert tables == []
+        # A node of the version before looks into this one first.
+        known = await query(db, "select name from duly_migrations")
+        assert len(known) == len(migrations())
