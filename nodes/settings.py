@@ -192,7 +192,7 @@ def _check_variables(environ: Mapping[str, str]) -> None:
         name = variable.removeprefix(_PREFIX)
         if (
             not variable.startswith(_PREFIX)
-            or name.startswith("TEST_")
+            or name.startswith(("TEST_", "HTTP_"))  # the tests', the worker's for HTTP targets
             or variable in _OTHER_VARIABLES
             or name in map(str.upper, Settings.__struct_fields__)
         ):

@@ -13,7 +13,7 @@ from duly.nodes.cli.errors import fail
 from duly.nodes.lifecycle import run_loop, run_node, stop_when_stdin_closes
 from duly.nodes.logs import configure
 from duly.nodes.server import ListenError
-from duly.nodes.settings import Settings
+from duly.nodes.settings import Settings, SettingsError
 from duly.nodes.tls import TlsError
 from duly.nodes.worker import Worker
 from duly.nodes.worker.effects import effects_sql
@@ -38,7 +38,7 @@ def add_to(commands: Any) -> None:
         "worker",
         help="run a worker",
         description="Run a duly.Worker until SIGTERM or SIGINT, then let running tasks end; a "
-        "second signal stops them.",
+        "second signal stops them. duly.contrib.http is one that sends HTTP requests.",
     )
     worker.add_argument("target", metavar="MODULE:NAME", help="a module, looked for in the current "
                         "folder first, and the name of the worker in it (default: worker)")  # fmt: skip
@@ -102,13 +102,15 @@ def _find_worker(target: str) -> Worker:
     sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
+        worker = getattr(module, name or "worker", None)
     except ImportError as error:
         fail(f"cannot import {module_name!r}: {error}")
     except KeyError as error:
         if error.args != ("DULY_REDIS_URL",):
             raise
         fail("DULY_REDIS_URL is not set: the worker needs to know where Redis is")
-    worker = getattr(module, name or "worker", None)
+    except SettingsError as error:
+        fail(str(error))
     if not isinstance(worker, Worker):
         fail(f"{name or 'worker'!r} in {module_name!r} is not a duly.Worker")
     return worker

@@ -24,6 +24,7 @@ class Context:
         "id",
         "queue",
         "token",
+        "traceparent",
         "type",
         "worker",
     )
@@ -42,6 +43,9 @@ class Context:
     """Id of the worker that runs the handler."""
     deadline: float
     """When the attempt's time is up, on this machine's monotonic clock (`time.monotonic()`)."""
+    traceparent: str | None
+    """The trace that the attempt belongs to (W3C Trace Context), for calls to other services; None
+    without one."""
     cancelled: bool
     """True once the work is no longer wanted: the task was cancelled or replaced, its time is up,
     or the worker stops. A plain function, which cannot be interrupted, looks here now and then."""
@@ -66,6 +70,7 @@ class Context:
         self.attempt = attempt
         self.worker = worker
         self.deadline = deadline
+        self.traceparent = None
         self.cancelled = False
         self._due_us = due_us
         self._guard: Guard | None = None

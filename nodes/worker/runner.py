@@ -135,6 +135,7 @@ class Runner:
         context = copy_context()  # of the handler alone: what it logs is about its task
         context.run(logs.about.set, self._fields(run))
         run.span = tracing.begin(run.entry, context)
+        run.ctx.traceparent = tracing.traceparent(run.entry, run.span)
         if run.handler.is_async:
             task = self._loop.create_task(run.handler.run(run.ctx, payload), context=context)
             task.add_done_callback(partial(self._ended, run))

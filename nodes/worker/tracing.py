@@ -45,6 +45,11 @@ def begin(entry: Entry, variables: Variables) -> Any:
     return span
 
 
+def traceparent(entry: Entry, span: Any) -> str | None:
+    """What names the attempt to the services that it calls: its span, or else what it came with."""
+    return entry.traceparent if span is None else trace_context.traceparent_of(span)
+
+
 def end(span: Any, outcome: Outcome | None) -> None:
     """End it; `outcome` None: nobody wants one any more."""
     if span is None:
