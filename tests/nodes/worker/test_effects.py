@@ -289,7 +289,9 @@ def test_a_blocking_connection_takes_with(blank_database: str) -> None:
 
 async def test_other_connections_are_refused(blank_database: str) -> None:
     ctx = attempt(1, new_id())
-    with pytest.raises(TypeError, match=r"of asyncpg or psycopg 3, not a builtins\.str"):
+    with pytest.raises(
+        TypeError, match=r"of asyncpg, psycopg 3 or SQLAlchemy, not a builtins\.str"
+    ):
         async with ctx.exactly_once("connection"):
             pass
     with pytest.raises(TypeError, match=r"not a builtins\.int"), ctx.exactly_once(5):
