@@ -14,6 +14,7 @@ tasks     submit, get, list, cancel, retry, runs
 archive   days of finished tasks and runs in files
 cluster   explain, nodes, workers
 importing     import crontab
+declared      apply, export
 crontab_tasks what the jobs of a crontab are as tasks
 local_zone    the machine's time zone
 """

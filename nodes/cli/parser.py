@@ -8,6 +8,7 @@ from duly.nodes.cli import (
     archive,
     bulk,
     cluster,
+    declared,
     demo,
     fire_times,
     importing,
@@ -61,6 +62,7 @@ def build() -> argparse.ArgumentParser:
         archive,
         fire_times,
         importing,
+        declared,
         tokens,
     ):
         part.add_to(commands)

@@ -153,7 +153,7 @@ def guarded(
             with SyncClient(args.url, token=args.token) as client:
                 act(client, args)
         except ApiError as error:
-            fail(_explain(error), 1)
+            fail(explain(error), 1)
         except DulyError as error:
             fail(f"{args.url} does not answer: {error}", 1)
         except ValueError as error:  # an argument that the client refuses
@@ -163,7 +163,7 @@ def guarded(
     return run
 
 
-def _explain(error: ApiError) -> str:
+def explain(error: ApiError) -> str:
     """The fields that are wrong, a line each; without any, what the node says."""
     if error.errors:
         return "\n      ".join(f"{one.field}: {one.message}" for one in error.errors)

@@ -23,6 +23,17 @@ def duration(text: str | None) -> float | str | None:
         return text
 
 
+def seconds(text: str) -> float:
+    """A number of seconds, 0 to a day."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 86_400:
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 86400")
+    return value
+
+
 class Limit(NamedTuple):
     """A limit to set; None ends it."""
 

@@ -1,0 +1,7 @@
+"""Schedules as code: periodic tasks that a file declares, each under its name.
+
+reading    a file (TOML or JSON) becomes declarations, checked by what checks submissions
+planning   what of the cluster has to change so that it is as declared
+applying   makes these changes, beside others who do the same
+writing    tasks of the cluster as a file
+"""
