@@ -54,6 +54,8 @@ class Run:
         if self.reason == TIMED_OUT:
             text = f"no result within {self.entry.timeout_s:g} s"
             return outcomes.failure(TIMED_OUT, text, retry=True)
+        if not self.entry.confirm:
+            return outcomes.snoozed(0.0)  # the task is not to blame: no retry is used up
         return outcomes.failure(STOPPED, "the worker was stopped meanwhile", retry=True)
 
 

@@ -83,6 +83,24 @@ async def test_a_granted_start_runs(node: FakeNode, api: StartApi, plain: bool) 
     }
 
 
+async def test_what_must_not_begin_twice_is_not_given_back_by_a_stop(
+    node: FakeNode, api: StartApi
+) -> None:
+    worker = Worker(node.url, id="w1", api=api.url, token="secret", drain_timeout_s=0)
+    begun = asyncio.Event()
+
+    @worker.task("t")
+    async def held(ctx: Context) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with running(worker):
+        await node.dispatch("t", confirm="1")
+        await asyncio.wait_for(begun.wait(), 60)
+    (report,) = await node.reports()
+    assert (report.outcome, report.retry, report.value["type"]) == ("failed", "1", "worker_stopped")
+
+
 async def test_a_refused_start_is_dropped(node: FakeNode, api: StartApi) -> None:
     api.answers = [409]
     worker, ran = make(node, api)

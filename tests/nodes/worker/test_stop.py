@@ -63,7 +63,7 @@ async def test_a_stopping_worker_lets_what_runs_end_and_takes_nothing_more(node:
 
 
 @pytest.mark.usefixtures("quick_grace")
-async def test_what_runs_longer_than_the_drain_timeout_is_reported_as_stopped(
+async def test_what_runs_longer_than_the_drain_timeout_is_given_back_without_a_retry_used(
     node: FakeNode,
 ) -> None:
     held = Held(node, drain_timeout_s=0.1)
@@ -73,9 +73,7 @@ async def test_what_runs_longer_than_the_drain_timeout_is_reported_as_stopped(
         await held.holds(2)
     reports = await node.reports()
     held.thread_open.set()
-    assert [(r.outcome, r.retry, r.value["type"]) for r in reports] == [
-        ("failed", "1", "worker_stopped")
-    ] * 2
+    assert [(r.outcome, r.delay) for r in reports] == [("snoozed", "0.0")] * 2
     assert all(ctx.cancelled for ctx in held.started)
     await node.empty()
 
@@ -196,7 +194,7 @@ async def test_cancelling_serve_stops_at_once_and_hands_everything_in(node: Fake
     life.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(life, 25)
-    assert [report.value["type"] for report in await node.reports()] == ["worker_stopped"]
+    assert [report.outcome for report in await node.reports()] == ["snoozed"]
     await node.empty()
     assert not await node.alive()
 
@@ -210,7 +208,7 @@ async def test_a_worker_inside_a_cancelled_scope_ends_too(node: FakeNode) -> Non
             await node.dispatch("async")
             await held.holds(1)
             group.cancel_scope.cancel()
-    assert [report.value["type"] for report in await node.reports()] == ["worker_stopped"]
+    assert [report.outcome for report in await node.reports()] == ["snoozed"]
 
 
 async def test_a_crash_inside_the_worker_ends_it_loudly(
