@@ -5,10 +5,12 @@
     reader.py     streams ─▶ runner     runner.py   slots, timeouts, cancellation
     reporter.py   outcomes ─▶ stream    liveness.py, control.py   the worker's own key and channel
     context.py    what a handler sees   effects.py   side effects that happen once
+    handlers.py   which function runs which type    calling.py   in which thread or process, within which middleware
 
 The protocol is in the design, section 7; its commands are in `duly.storage.conveyor`.
 """
 
+from duly.nodes.worker.calling import Next
 from duly.nodes.worker.context import Context
 from duly.nodes.worker.effects import create_effects_table
 from duly.nodes.worker.outcomes import AlreadyDone, Fail, Retry, Snooze, Superseded
@@ -18,6 +20,7 @@ __all__ = [
     "AlreadyDone",
     "Context",
     "Fail",
+    "Next",
     "Retry",
     "Snooze",
     "Superseded",

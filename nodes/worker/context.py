@@ -3,7 +3,7 @@
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from duly.nodes.worker.effects import ExactlyOnce, Guard
 from duly.nodes.worker.outcomes import Superseded
@@ -23,6 +23,7 @@ class Context:
         "deadline",
         "id",
         "queue",
+        "state",
         "token",
         "traceparent",
         "type",
@@ -41,6 +42,8 @@ class Context:
     """1 for the first attempt of an occurrence, 2 for the first retry, and so on."""
     worker: str
     """Id of the worker that runs the handler."""
+    state: Any
+    """What the worker's lifespan yielded: pools, clients. None without one, and in a process."""
     deadline: float
     """When the attempt's time is up, on this machine's monotonic clock (`time.monotonic()`)."""
     traceparent: str | None
@@ -61,6 +64,7 @@ class Context:
         due_us: int,
         deadline: float,
         worker: str,
+        state: Any = None,
     ) -> None:
         """Made by the worker. `due_us`: the due time in microseconds since the epoch."""
         self.id = id
@@ -69,6 +73,7 @@ class Context:
         self.token = token
         self.attempt = attempt
         self.worker = worker
+        self.state = state
         self.deadline = deadline
         self.traceparent = None
         self.cancelled = False
@@ -139,5 +144,29 @@ class Context:
         if self._stopped is not None:
             self._stopped.set()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In a process of its own a handler has what tells of the attempt, and no more."""
+        given = (self.id, self.type, self.queue, self.token, self.attempt, self._due_us)
+        return _remade, (*given, self.deadline, self.worker, self.traceparent)
+
     def __repr__(self) -> str:
         return f"<Context {self.type} {self.id} attempt {self.attempt} token {self.token}>"
+
+
+def _remade(
+    id: str,  # noqa: A002 - named as the attribute
+    type: str,  # noqa: A002 - named as the attribute
+    queue: str,
+    token: int,
+    attempt: int,
+    due_us: int,
+    deadline: float,
+    worker: str,
+    traceparent: str | None,
+) -> Context:
+    made = Context(
+        id=id, type=type, queue=queue, token=token, attempt=attempt, due_us=due_us,
+        deadline=deadline, worker=worker,
+    )  # fmt: skip
+    made.traceparent = traceparent
+    return made

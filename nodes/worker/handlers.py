@@ -3,12 +3,14 @@
 import asyncio
 import functools
 import inspect
+import pickle
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from duly.nodes.exact_json import ExactDecoder
 from duly.nodes.worker import outcomes
+from duly.nodes.worker.calling import Calls, Place
 from duly.nodes.worker.context import Context
 from duly.nodes.worker.outcomes import Outcome
 
@@ -22,26 +24,35 @@ _POSITIONAL: Final = (
 class Handler:
     """One registered function, ready to be called with a context and a payload still in JSON."""
 
-    def __init__(self, function: Callable[..., Any], names: Mapping[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], names: Mapping[str, Any], *, process: bool = False
+    ) -> None:
         """Look at the function's signature; `names` are the local names its annotations may use.
 
-        Raises TypeError when the signature or the payload's type cannot be served.
+        Raises TypeError when the signature or the payload's type cannot be served, or if it is to run in a
+        process and cannot be found from there.
         """
         self._function = function
         body = _body(function)
         if inspect.isasyncgenfunction(body) or inspect.isgeneratorfunction(body):
             raise TypeError(f"{_name(function)} is a generator; a handler returns its result")
-        self.is_async = inspect.iscoroutinefunction(body)
+        self.place: Place = "loop" if inspect.iscoroutinefunction(body) else "thread"
+        if process:
+            _check_sendable(function, self.place)
+            self.place = "process"
         self._decoder = _payload_decoder(function, names)
 
-    async def run(self, ctx: Context, payload: bytes) -> Outcome:
-        """Run an async handler to its outcome; only cancellation and Ctrl-C come out as such."""
+    async def run(self, ctx: Context, payload: bytes, calls: Calls) -> Outcome:
+        """Run a handler to its outcome; only cancellation and Ctrl-C come out as such."""
         try:
             arguments = self._arguments(ctx, payload)
         except Exception as error:  # noqa: BLE001 - a __post_init__ may raise anything
             return _undecodable(error)
         try:
-            value = await self._function(*arguments)
+            if self.place == "loop" and not calls.wraps:
+                value = await self._function(*arguments)
+            else:
+                value = await calls.call(self.place, self._function, *arguments)
         except (asyncio.CancelledError, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - SystemExit too is only this task's failure
@@ -70,11 +81,18 @@ class Handlers:
     def __init__(self) -> None:
         self._by_type: dict[str, Handler] = {}
 
-    def add(self, task_type: str, function: Callable[..., Any], names: Mapping[str, Any]) -> None:
+    def add(
+        self,
+        task_type: str,
+        function: Callable[..., Any],
+        names: Mapping[str, Any],
+        *,
+        process: bool = False,
+    ) -> None:
         """Register `function`; raises ValueError for a second handler of one type."""
         if task_type in self._by_type:
             raise ValueError(f"there is a handler for {task_type!r} already")
-        self._by_type[task_type] = Handler(function, names)
+        self._by_type[task_type] = Handler(function, names, process=process)
 
     def get(self, task_type: str) -> Handler | None:
         """Return the handler of `task_type`, or None."""
@@ -83,6 +101,17 @@ class Handlers:
     def types(self) -> list[str]:
         """Return the types that have a handler, sorted."""
         return sorted(self._by_type)
+
+
+def _check_sendable(function: Callable[..., Any], place: Place) -> None:
+    if place == "loop":
+        raise TypeError(f"{_name(function)} is async; what runs in a process is a plain function")
+    try:
+        pickle.dumps(function)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        raise TypeError(
+            f"{_name(function)} cannot be found from another process: define it in a module"
+        ) from None
 
 
 def _undecodable(error: Exception) -> Outcome:

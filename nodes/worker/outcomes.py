@@ -50,6 +50,9 @@ class Retry(Exception):
         self.delay_s = None if delay is None else _seconds(delay)
         self.reason = reason
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.delay_s, self.reason), self.__dict__
+
 
 class Snooze(Exception):
     """Raise in a handler: not now, come back later. This uses up no retry.
@@ -60,6 +63,9 @@ class Snooze(Exception):
     def __init__(self, seconds: float | timedelta) -> None:
         self.delay_s = _seconds(seconds)
         super().__init__(f"snoozed for {self.delay_s:g} s")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.delay_s,), self.__dict__
 
 
 class Fail(Exception):

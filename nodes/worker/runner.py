@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from functools import partial
+from typing import Any
 
 from duly.nodes import logs
 from duly.nodes.worker import outcomes, tracing
+from duly.nodes.worker.calling import Calls, Middleware
 from duly.nodes.worker.context import Context
 from duly.nodes.worker.handlers import Handlers
 from duly.nodes.worker.outcomes import Outcome
@@ -45,6 +47,8 @@ class Runner:
         reporter: Reporter,
         starts: Starts,
         on_room: Callable[[], None],
+        processes: int = 1,
+        middleware: list[Middleware] | None = None,
     ) -> None:
         """`on_room` is called whenever a slot becomes free."""
         self._worker_id = worker_id
@@ -55,6 +59,9 @@ class Runner:
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
         self._threads = Threads("duly-handler")
+        self._calls = Calls(self._threads, processes, middleware or [])
+        self.state: Any = None
+        """What the lifespan yielded."""
         self._runs: dict[tuple[str, int], Run] = {}
         self._expected: dict[tuple[str, int], bool] = {}
         self._unknown_types: set[str] = set()
@@ -113,6 +120,7 @@ class Runner:
             due_us=entry.due_us,
             deadline=time.monotonic() + timeout_s,
             worker=self._worker_id,
+            state=self.state,
         )
         self._runs[key] = run = Run(entry, ctx, handler, now_ms())
         run.timer = self._loop.call_later(timeout_s, self._stop, run, TIMED_OUT)
@@ -136,8 +144,9 @@ class Runner:
         context.run(logs.about.set, self._fields(run))
         run.span = tracing.begin(run.entry, context)
         run.ctx.traceparent = tracing.traceparent(run.entry, run.span)
-        if run.handler.is_async:
-            task = self._loop.create_task(run.handler.run(run.ctx, payload), context=context)
+        if run.handler.place != "thread" or self._calls.wraps:
+            running = run.handler.run(run.ctx, payload, self._calls)
+            task = self._loop.create_task(running, context=context)
             task.add_done_callback(partial(self._ended, run))
             run.task = task
         else:
@@ -289,14 +298,16 @@ class Runner:
             self._loop.call_later(CANCEL_GRACE_S, self._outlast, run)
 
     def _outlast(self, run: Run) -> None:
-        if not run.settled:
+        if run.settled:
+            return
+        if run.handler.place == "loop":
             log.warning(
                 "a handler of %s goes on although it was cancelled (%s)",
                 run.entry.type,
                 run.reason,
                 extra=self._fields(run),
             )
-            self._settle(run, run.why())
+        self._settle(run, run.why())
 
 
 def _not_begun(verdict: Verdict) -> Outcome | None:

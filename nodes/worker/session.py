@@ -10,11 +10,14 @@ then the liveness key goes. If one of the parts crashes, which would be a bug, a
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 from duly.actors.patience import Patience
+from duly.nodes.worker.calling import Middleware
 from duly.nodes.worker.control import Control
 from duly.nodes.worker.handlers import Handlers
 from duly.nodes.worker.liveness import Liveness
@@ -46,6 +49,9 @@ class Settings:
     api: str | None
     token: str | None
     drain_timeout_s: float
+    processes: int
+    middleware: list[Middleware]
+    lifespan: Callable[[], AbstractAsyncContextManager[Any]]
 
 
 class Session:
@@ -66,6 +72,8 @@ class Session:
             self._reporter,
             self._starts,
             wake.set,
+            settings.processes,
+            settings.middleware,
         )
         self._liveness = Liveness(
             self._conveyor,
@@ -97,7 +105,7 @@ class Session:
     async def run(self) -> None:
         """Work until `stop`."""
         try:
-            async with self._starts:
+            async with self._settings.lifespan() as self._runner.state, self._starts:
                 if await self._open():
                     await self._work()
                     await self._leave()

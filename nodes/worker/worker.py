@@ -2,23 +2,29 @@
 
 import asyncio
 import contextlib
+import inspect
 import os
 import re
 import secrets
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import anyio
 
 from duly.nodes.worker.blocking import run_until_done
+from duly.nodes.worker.calling import Middleware
 from duly.nodes.worker.handlers import Handlers
 from duly.nodes.worker.session import Session, Settings
 from duly.storage import keys
 from duly.storage import redis_url as redis_urls
 
 F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M", bound=Middleware)
+L = TypeVar("L", bound=Callable[[], AsyncIterator[Any]])
+
+Lifespan = Callable[[], contextlib.AbstractAsyncContextManager[Any]]
 
 _TYPE: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
 _QUEUE: Final = re.compile(keys.QUEUE_NAME)
@@ -51,6 +57,7 @@ class Worker:
         api: str | None = None,
         token: str | None = None,
         drain_timeout_s: float = 30.0,
+        processes: int | None = None,
     ) -> None:
         """Prepare a worker; nothing is connected yet.
 
@@ -62,6 +69,7 @@ class Worker:
         `api`, `token`: a node's base URL and bearer token, asked before a task with
         `on_lost = fail` may start; without `api` such tasks are given back.
         `drain_timeout_s`: how long `stop` lets running handlers go on.
+        `processes`: most handlers at once that run in processes; None: one for each processor.
 
         Raises ValueError or TypeError that names what is wrong.
         """
@@ -83,6 +91,11 @@ class Worker:
             raise ValueError(f"redis_url must be {error}") from None
         if not drain_timeout_s >= 0:
             raise ValueError(f"drain_timeout_s is 0 or more seconds, not {drain_timeout_s}")
+        if processes is not None and not 1 <= processes <= CONCURRENCY_MAX:
+            raise ValueError(f"processes is 1 to {CONCURRENCY_MAX}, not {processes}")
+        self._processes = processes or os.cpu_count() or 1
+        self._middleware: list[Middleware] = []
+        self._lifespan: Lifespan | None = None
         self._redis_url = redis_url
         self._queues = list(dict.fromkeys(queues))
         self._concurrency = concurrency
@@ -118,8 +131,17 @@ class Worker:
         """The task types that have a handler."""
         return self._handlers.types()
 
-    def task(self, type: str) -> Callable[[F], F]:  # noqa: A002 - the name that users see
+    def task(
+        self,
+        type: str,  # noqa: A002 - the name that users see
+        *,
+        process: bool = False,
+    ) -> Callable[[F], F]:
         """Register the decorated function, async or plain, as the handler of `type`.
+
+        `process`: run this plain function of a module in a process of its own, so that it has a processor
+        for itself, and is killed when the attempt is cancelled or its time is up. Its payload and
+        result are pickled; what it prints is lost.
 
         It takes `(ctx)` or `(ctx, payload)`. The payload is decoded to its annotation by msgspec;
         without one, or with Any, dict or list, numbers stay exact (see
@@ -131,10 +153,46 @@ class Worker:
 
         def register(function: F) -> F:
             caller = sys._getframe(1)  # annotations in text form may name its local classes
-            self._handlers.add(type, function, caller.f_locals)
+            self._handlers.add(type, function, caller.f_locals, process=process)
             return function
 
         return register
+
+    def middleware(self, function: M) -> M:
+        """Wrap every attempt in the decorated function; of several the first is the outermost.
+
+            @worker.middleware
+            async def timed(ctx: duly.Context, call_next: duly.Next) -> object:
+                with timer(ctx.type):
+                    return await call_next(ctx)
+
+        It returns the result of the attempt, or raises what ends it. A payload that does not fit its
+        handler does not come so far. Raises TypeError for a function that is not async.
+        """
+        fits = inspect.iscoroutinefunction(function)
+        if not fits:
+            raise TypeError("middleware is an async function of (ctx, call_next)")
+        self._middleware.append(function)
+        return function
+
+    def lifespan(self, function: L) -> L:
+        """Open what handlers share before the first task, and close it after the last one.
+
+            @worker.lifespan
+            async def pools() -> AsyncIterator[asyncpg.Pool]:
+                async with asyncpg.create_pool(DSN) as pool:
+                    yield pool
+
+        What it yields is `ctx.state`. An error in it ends the worker. Raises TypeError for a function that is
+        no async generator, ValueError for a second one.
+        """
+        fits = inspect.isasyncgenfunction(function)
+        if not fits:
+            raise TypeError("a lifespan is an async function that yields once")
+        if self._lifespan is not None:
+            raise ValueError("there is a lifespan already")
+        self._lifespan = contextlib.asynccontextmanager(function)
+        return function
 
     def run(self) -> None:
         """Work until SIGTERM, SIGINT or `stop`; then drain. A second signal stops at once."""
@@ -159,6 +217,9 @@ class Worker:
                 api=self._api,
                 token=self._token,
                 drain_timeout_s=self._drain_timeout_s,
+                processes=self._processes,
+                middleware=self._middleware,
+                lifespan=self._lifespan or contextlib.nullcontext,
             ),
             self._handlers,
         )

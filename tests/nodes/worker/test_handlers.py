@@ -10,9 +10,11 @@ from typing import Any, TypedDict
 import msgspec
 import pytest
 
+from duly.nodes.worker.calling import Calls
 from duly.nodes.worker.context import Context
 from duly.nodes.worker.handlers import Handler, Handlers
 from duly.nodes.worker.outcomes import Outcome
+from duly.nodes.worker.threads import Threads
 
 
 class Email(msgspec.Struct):
@@ -155,16 +157,17 @@ def test_methods_partials_and_callable_objects_are_handlers() -> None:
     assert result(run(Service().handle, b'{"to":"a"}')) == "a"
     assert result(run(Service(), b'{"to":"a"}')) == "a"
     assert result(run(functools.partial(prefixed, ">"), b'{"to":"a"}')) == ">a"
-    assert Handler(Service().later, {}).is_async
-    assert not Handler(Service().handle, {}).is_async
+    assert Handler(Service().later, {}).place == "loop"
+    assert Handler(Service().handle, {}).place == "thread"
 
 
 async def test_an_async_handler_is_awaited() -> None:
     async def handler(ctx: Context, payload: Email) -> str:
         return payload.to
 
-    assert result(await Handler(handler, {}).run(context(), b'{"to":"a"}')) == "a"
-    assert "`$.to`" in refusal(await Handler(handler, {}).run(context(), b'{"to":1}'))
+    calls = Calls(Threads("test"), 1, [])
+    assert result(await Handler(handler, {}).run(context(), b'{"to":"a"}', calls)) == "a"
+    assert "`$.to`" in refusal(await Handler(handler, {}).run(context(), b'{"to":1}', calls))
 
 
 def test_exits_of_a_handler_are_failures() -> None:

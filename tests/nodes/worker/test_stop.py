@@ -73,7 +73,7 @@ async def test_what_runs_longer_than_the_drain_timeout_is_given_back_without_a_r
         await held.holds(2)
     reports = await node.reports()
     held.thread_open.set()
-    assert [(r.outcome, r.delay) for r in reports] == [("snoozed", "0.0")] * 2
+    assert [(r.outcome, r.delay) for r in reports] == [("snoozed", "0")] * 2
     assert all(ctx.cancelled for ctx in held.started)
     await node.empty()
 
