@@ -1,10 +1,10 @@
 """Claims what is due and publishes it: PostgreSQL first, then Redis, never the other way round.
 
 The stream is a short conveyor. Per queue the dispatcher publishes only while the backlog that no
-worker has fetched is below a window (twice what the live workers run at once, with a floor). What
-waits for capacity waits here, unclaimed, by priority and due time; so cancel, pause and change
-still win. The nodes share a queue's room by the same order (see `line`). Of a queue with a rate, a
-batch asks Redis first how much of it may go now; it takes its rows only when it knows.
+worker has fetched is below a window (see `line`). What waits for capacity waits here, unclaimed, by
+priority and due time; so cancel, pause and change still win. The nodes share a queue's room by the
+same order. Of a queue with a rate, a batch asks Redis first how much of it may go now; it takes its
+rows only when it knows.
 
 A queue that has more due than fits here is *saturated*: the prefetcher leaves what is due of it in
 the store, and brings the best of it whenever there is room. A paused queue with anything due is
@@ -125,7 +125,8 @@ class Dispatcher(Actor[DispatcherMessage]):
 
     def _queue(self, name: str) -> Line:
         if name not in self._queues:
-            self._queues[name] = Line(self._context.options.window_floor)
+            floor = self._context.options.window_floor
+            self._queues[name] = Line(floor, self._context.clock.monotonic)
         return self._queues[name]
 
     def _add(self, rows: Iterable[DueRow]) -> None:
@@ -245,6 +246,7 @@ class Dispatcher(Actor[DispatcherMessage]):
             say = partial(self._say, queue, len(rows))
             limited = self._is_limited(name)
             fired = await self._firing.fire(name, rows, self._ownership, say, pace, limited=limited)
+            queue.went_out(fired.claimed)
             if fired.backlog is not None:
                 queue.told(fired.backlog)
             self._holds.tried(name, rows, fired.held, limited=limited)

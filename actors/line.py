@@ -1,6 +1,8 @@
 """What the dispatcher knows of one queue: how much of it it may publish now, and what.
 
-Two things hold a queue back. The *window*: so much may wait in the stream that no worker has fetched.
+Two things hold a queue back. The *window*: so much may wait in the stream that no worker has fetched,
+twice what the live workers run at once, with a floor. Of short tasks that would be gone before the next claim
+has committed: so it is as much as went out in a tenth of a second, if that is more, up to four times as much.
 And the *order* among the nodes: each has the due tasks of its own slots, and they share the room. So
 a node whose tasks do not all find room tells the others, with what it asks Redis anyway, the rank of
 the task half a window down its line; nobody publishes what ranks behind that (and is due more than a
@@ -10,6 +12,9 @@ What a node said counts for a second. One that stands still, is gone, or cannot 
 says nothing, holds up nobody for longer.
 """
 
+from collections.abc import Callable
+
+from duly.actors.flow import Flow
 from duly.actors.gate import Gate
 from duly.actors.ready import ReadyQueue
 from duly.storage.permits import Grant, Rate
@@ -19,11 +24,13 @@ from duly.storage.stream_facts import NOTHING_WAITS, Backlog
 _LOOK_S = 0.005
 _LOOK_MAX_S = 0.05
 _LOOK_IDLE_MAX_S = 0.5  # where no worker is known
+_SHORT_S = 0.1  # of work that may wait, if that is more than the window of a queue at rest
+_SHORT_MOST = 4
 _SLACK_MS = 1_000  # of due time: closer than this, order is not worth waiting for
 
 
 def window(floor: int, concurrency: int) -> int:
-    """Tasks that may wait in a stream for workers that run so many at once."""
+    """Tasks that may wait in a stream for workers that run so many at once, if none of them is short."""
     return max(floor, 2 * concurrency)
 
 
@@ -38,8 +45,8 @@ def has_room(size: int, undelivered: int, waiting: int) -> bool:
 class Line:
     """The tasks of one queue that are due here, and what is known of its stream."""
 
-    def __init__(self, floor: int) -> None:
-        """`floor`: the window is at least this large."""
+    def __init__(self, floor: int, monotonic: Callable[[], float]) -> None:
+        """`floor`: the window is at least this large. `monotonic`: seconds."""
         self.ready = ReadyQueue()
         self.firing = 0  # claimed or about to be, not yet published
         self.concurrency = 0
@@ -50,12 +57,15 @@ class Line:
         self._pace: Rate | None = None
         self._ask_at = 0.0
         self._floor = floor
+        self._flow = Flow(monotonic)
         self._backlog = Backlog(0, 0)  # as last told
 
     @property
     def window(self) -> int:
         """Tasks that may wait in the stream for a worker."""
-        return window(self._floor, self.concurrency)
+        at_rest = window(self._floor, self.concurrency)
+        most = _SHORT_MOST * window(0, self.concurrency)
+        return max(at_rest, min(most, int(self._flow.per_s * _SHORT_S)))
 
     @property
     def room(self) -> int:
@@ -93,6 +103,10 @@ class Line:
         place = max(1, self.window // 2 - (self.firing - publishing))
         rank = self.ready.rank(place)
         return NOTHING_WAITS if rank is None else rank + _SLACK_MS
+
+    def went_out(self, tasks: int) -> None:
+        """So many have been published just now."""
+        self._flow.count(tasks)
 
     def told(self, backlog: Backlog) -> None:
         """Note what Redis answered to a publication."""

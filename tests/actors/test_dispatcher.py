@@ -68,6 +68,26 @@ async def test_undelivered_never_exceeds_the_window(concurrency: int, window: in
     assert 0.7 * window < firing.streams.most_undelivered["q"] <= window
 
 
+async def test_of_short_tasks_more_may_wait_so_that_the_workers_do_not_run_dry() -> None:
+    firing = Firing(Options(window_floor=10))
+    streams = firing.streams
+    async with firing.running(Dispatcher):
+        await firing.context.boxes.dispatcher.send(Capacity("q", 50))
+        await send(firing, [due_row(-1) for _ in range(4000)])
+        while len(streams.published) < 3000:
+            await anyio.sleep(0.02)
+            streams.consume("q", 1000)
+        assert 200 < streams.most_undelivered["q"] <= 400
+        # Then workers get slow, and the window is again what it was at first.
+        await anyio.sleep(5)
+        streams.consume("q", 1000)
+        streams.most_undelivered["q"] = 0
+        while len(streams.published) < 4000:
+            await anyio.sleep(1)
+            streams.consume("q", 50)
+    assert streams.most_undelivered["q"] <= 110
+
+
 async def test_queues_take_turns_however_much_one_of_them_has() -> None:
     firing = Firing()
     firing.streams.endless = True

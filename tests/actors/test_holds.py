@@ -12,7 +12,7 @@ from duly.storage.claims import Held
 def test_a_key_that_one_of_two_batches_finds_full_is_tried_again(full_first: bool) -> None:
     """Nobody may ever tell that it is free: that is looked for, after a while."""
     now = 0.0
-    queue = Line(100)
+    queue = Line(100, lambda: now)
     holds = Holds(lambda: now, {"q": queue}, lambda _: None)
     for _ in range(6):
         queue.ready.add(due_row(-1, key="k"))
@@ -30,7 +30,7 @@ def test_a_key_that_one_of_two_batches_finds_full_is_tried_again(full_first: boo
 
 def test_waits_end_with_what_waits() -> None:
     now = 0.0
-    queue = Line(100)
+    queue = Line(100, lambda: now)
     holds = Holds(lambda: now, {"q": queue}, lambda _: None)
     rows = [due_row(-1, key=f"customer {number}") for number in range(50)]
     for row in rows:
