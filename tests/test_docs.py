@@ -53,7 +53,7 @@ def test_the_worker_of_the_docs_registers_its_handlers() -> None:
     names: dict[str, Any] = {"__name__": "docs"}
     for code in blocks(ROOT / "docs" / "worker-sdk.md", "python"):
         exec(compile(code, "worker-sdk.md", "exec"), names)  # noqa: S102 - our own page
-    assert names["worker"].types == ["email.send", "transfer"]
+    assert names["worker"].types == ["checksum", "email.send", "transfer"]
 
 
 # Settings

@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import inspect
-import pickle
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -106,12 +105,12 @@ class Handlers:
 def _check_sendable(function: Callable[..., Any], place: Place) -> None:
     if place == "loop":
         raise TypeError(f"{_name(function)} is async; what runs in a process is a plain function")
-    try:
-        pickle.dumps(function)
-    except (pickle.PicklingError, AttributeError, TypeError):
+    body = _body(function)
+    # By a decorator it is not in its module yet, so that trying to pickle it would say no.
+    if not inspect.isroutine(body) or "<" in body.__qualname__:
         raise TypeError(
             f"{_name(function)} cannot be found from another process: define it in a module"
-        ) from None
+        )
 
 
 def _undecodable(error: Exception) -> Outcome:

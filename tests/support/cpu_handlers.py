@@ -8,6 +8,8 @@ import msgspec
 
 import duly
 
+worker = duly.Worker("redis://127.0.0.1:1/0")
+
 
 class Job(msgspec.Struct):
     """A payload that is pickled on its way."""
@@ -22,6 +24,7 @@ class UnsendableError(Exception):
         super().__init__(one)
 
 
+@worker.task("where", process=True)
 def where(ctx: duly.Context, job: Job) -> dict[str, object]:
     """What of the context comes here."""
     return {

@@ -96,8 +96,10 @@ async def test_what_cannot_be_found_from_another_process_is_refused(node: FakeNo
 
     async def later(ctx: Context) -> None: ...
 
-    with pytest.raises(TypeError, match="define it in a module"):
-        worker.task("here", process=True)(here)
+    for nowhere in (here, lambda ctx: None):
+        with pytest.raises(TypeError, match="define it in a module"):
+            worker.task("here", process=True)(nowhere)
+    assert cpu_handlers.worker.types == ["where"]  # as a decorator, in a module
     with pytest.raises(TypeError, match="is async"):
         worker.task("later", process=True)(later)
     with pytest.raises(ValueError, match="processes is 1 to"):
