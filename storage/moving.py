@@ -1,45 +1,49 @@
 """Moves slots with all their tasks from one store to another, while nodes work on both.
 
-    watch     from now on the old store notes what changes in these slots
-    copy      every task with its runs and what else is of it, some hundreds at a time; then what has changed since
-    fence     the old store lets nobody work on these slots any more, and has no more changes of them
-    hand over what changed last is copied, and the new store holds the slots: its nodes take them
-    clear     once every node knows, the old rows are deleted
+    copying   the old store notes what changes in these slots from now on; every task is copied with its runs and what
+              else is of it, some hundreds at a time; then what has changed since, until little is left
+    fenced    the old store lets nobody work on these slots any more; what changed last is copied
+    handing   the new store is told to hold the slots: its nodes take them
+    moved     once every node knows, the old rows are deleted
 
-It may be broken off anywhere: run again, it goes on. Until the new store holds the slots, the old one has all that
-is true; what has been copied is not looked at there.
+The old store keeps the state, so a move may be broken off anywhere, and goes on when it is run again. Until the new
+store holds the slots, the old one has all that is true; what has been copied is not looked at there. A fence is
+taken back by the old store alone: as long as the state is not `handing`, the other one has never been asked.
 """
 
 import asyncio
-import io
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
-from uuid import UUID
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple, Protocol
 
-import asyncpg
-
-from duly.storage import stores
-from duly.storage.errors import StoreError
+from duly.storage import move_copies, move_states
+from duly.storage.errors import RefusedError, StoreUnavailableError
 from duly.storage.layout import ranges
+from duly.storage.move_copies import WATCHED, Copies
+from duly.storage.move_session import LockedError, MoveError, MoveSession
+from duly.storage.move_states import held_by
 
 log = logging.getLogger("duly.stores")
 
-_PAGE = 500
 _FEW = 20  # changes that are left for the time within the fence, about
-_ROUNDS = 50
-_LOCK_S = 1.0
-_LOCK_TRIES = 30
-_TABLES = (
-    ("tasks", "id"),
-    ("finished_tasks", "id"),
-    ("runs", "task_id"),
-    ("rejected_reports", "task_id"),
-)
+_CATCH_UP_S = 900.0  # until so few are left
+_FENCE_S = 1.5  # then it is taken back, and tried again later
+_FENCE_BROKEN_S = 3.0  # then a store is away
+_FENCES = 5
+_FENCE_AGAIN_S = 3.0
+_PATIENCE_S = 60.0
+_AGAIN_S = 0.5
 
 
-class MoveError(StoreError):
-    """The slots cannot be moved, or not now; nothing has been."""
+class Nodes(Protocol):
+    """Those of the cluster."""
+
+    async def ready(self) -> None:
+        """Raises `MoveError` unless every live node works on both stores."""
+
+    async def tell(self) -> None:
+        """Have them look at once what each store holds."""
 
 
 class Moved(NamedTuple):
@@ -50,293 +54,243 @@ class Moved(NamedTuple):
     """For how long nobody worked on the slots, before the nodes of the new store could take them."""
 
 
-class Move:
-    """Of some slots between two stores, over a connection to each; see `stores.connect`."""
-
-    def __init__(
-        self,
-        source: Any,
-        target: Any,
-        slots: Sequence[int],
-        to: int,
-        tell: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """`tell` has the nodes look at once what each store holds; without it they do so within a second."""
-        self._tell = tell
-        self._source = source
-        self._target = target
-        self._slots = sorted(slots)
-        self._to = to
-        self._columns: dict[str, list[str]] = {}
-
-    async def run(self, settle_s: float) -> Moved:
-        """Move them; `settle_s`: by then every node knows, and what is left in the old store is deleted.
-
-        Raises `MoveError`; after a loss of a connection run it again.
-        """
-        await self._source.execute("set duly.moving = 'off'")
-        await self._target.execute("set duly.moving = 'on'")
-        states = await self._states()
-        copied, fenced_s = 0, 0.0
-        if states <= {None, "copying"}:
-            await self._check()
-            await self._watch()
-            copied = await self._copy()
-        if states != {"moved"}:
-            fenced_s = await self._hand_over()
-        await asyncio.sleep(settle_s)
-        await self._clear()
-        return Moved(copied, fenced_s)
-
-    async def _states(self) -> set[str | None]:
-        rows = await self._source.fetch(
-            'select slot, "to", state from slot_moves where slot = any($1::smallint[])', self._slots
-        )
-        held = await _held(self._source)
-        there = await _held(self._target)
-        known = {row["slot"]: row for row in rows}
-        for slot in self._slots:
-            row = known.get(slot)
-            if slot not in held | there and row is None:
-                raise MoveError(f"slot {slot} is in neither of the two stores")
-            if row is not None and row["to"] != self._to and row["state"] != "moved":
-                raise MoveError(
-                    f"slot {slot} is on its way to store {row['to']}: finish that first"
-                )
-            if slot in there and (row is None or row["state"] == "copying"):
-                raise MoveError(f"slot {slot} is in the other store already")
-        found = {
-            None if slot not in known or (slot in held and known[slot]["state"] == "moved")
-            else known[slot]["state"]
-            for slot in self._slots
-        }  # fmt: skip
-        if len(found) > 1 and not found <= {None, "copying"}:
-            raise MoveError("these slots are not all as far: move each part as it was begun")
-        return found
-
-    async def _check(self) -> None:
-        """Tasks with one concurrency key must stay together."""
-        apart = await self._source.fetchval(
-            "select count(*) from tasks where concurrency_key is not null and"
-            " (slot = any($1::smallint[])) <> (duly_slot_of_key(concurrency_key) = any($1::smallint[]))",
-            self._slots,
-        )
-        if apart:
-            raise MoveError(
-                f"{apart} unfinished tasks have a concurrency key and were stored before there were several "
-                "stores: their keys would be in two stores. Wait for their end, or take the keys off"
-            )
-
-    # Copying
-
-    async def _watch(self) -> None:
-        await self._locking(
-            "select duly_watch_slots($1::smallint[], $2::smallint)", self._slots, self._to
-        )
-        await self._source.execute("truncate slot_move_changes")
-
-    async def _copy(self) -> int:
-        copied, after = 0, UUID(int=0)
-        while True:
-            rows = await self._source.fetch(
-                "(select id from tasks where slot = any($1::smallint[]) and id > $2 order by id limit $3)"
-                " union (select id from finished_tasks where slot = any($1::smallint[]) and id > $2"
-                " order by id limit $3) order by id limit $3",
-                self._slots, after, _PAGE,
-            )  # fmt: skip
-            if not rows:
-                break
-            await self._sync([row["id"] for row in rows])
-            copied, after = copied + len(rows), rows[-1]["id"]
-        key = ""
-        while True:
-            rows = await self._source.fetch(
-                "select key from idempotency_keys where key > $2 and duly_slot_of_key(key) = any($1::smallint[])"
-                " order by key limit $3",
-                self._slots, key, _PAGE,
-            )  # fmt: skip
-            if not rows:
-                break
-            await self._sync_keys([row["key"] for row in rows])
-            key = rows[-1]["key"]
-        for _ in range(_ROUNDS):
-            if await self._catch_up() < _FEW:
-                break
-        return copied
-
-    async def _catch_up(self) -> int:
-        """Copy some of what has changed; answers how many changes these were."""
-        rows = await self._source.fetch(
-            "select place, task_id, key from slot_move_changes order by place limit $1", _PAGE
-        )
-        await self._sync(list({row["task_id"] for row in rows} - {None}))
-        await self._sync_keys(list({row["key"] for row in rows} - {None}))
-        # Not before: what is broken off here is copied again.
-        await self._source.execute(
-            "delete from slot_move_changes where place = any($1::bigint[])",
-            [row["place"] for row in rows],
-        )
-        return len(rows)
-
-    async def _sync(self, ids: Sequence[UUID]) -> None:
-        """What the new store has of these tasks is what the old one has."""
-        if ids:
-            await self._replace([(table, column, ids, "uuid") for table, column in _TABLES])
-
-    async def _sync_keys(self, keys: Sequence[str]) -> None:
-        if keys:
-            await self._replace([("idempotency_keys", "key", keys, "text")])
-
-    async def _replace(self, parts: Sequence[tuple[str, str, Sequence[Any], str]]) -> None:
-        async with (
-            self._source.transaction(isolation="repeatable_read", readonly=True),
-            self._target.transaction(),
-        ):
-            for table, column, names, kind in parts:
-                columns = await self._columns_of(table)
-                listed = ", ".join(f'"{one}"' for one in columns)
-                rows = io.BytesIO()
-                await self._source.copy_from_query(
-                    f"select {listed} from {table} where {column} = any($1::{kind}[])",
-                    list(names), output=rows, format="binary",
-                )  # fmt: skip
-                await self._target.execute(
-                    f"delete from {table} where {column} = any($1::{kind}[])", list(names)
-                )
-                rows.seek(0)
-                await self._target.copy_to_table(
-                    table, source=rows, columns=columns, format="binary"
-                )
-
-    async def _columns_of(self, table: str) -> list[str]:
-        if table not in self._columns:
-            rows = await self._target.fetch(
-                "select attname from pg_attribute where attrelid = $1::text::regclass and attnum > 0"
-                " and not attisdropped and attgenerated = '' order by attnum",
-                table,
-            )
-            self._columns[table] = [row["attname"] for row in rows]
-        return self._columns[table]
-
-    # Handing over
-
-    async def _hand_over(self) -> float:
-        """Answers for how many seconds the slots were in neither store."""
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        if not await self._are_there():
-            if (await _held(self._source)).intersection(self._slots):
-                await self._locking("select duly_fence_slots($1::smallint[])", self._slots)
-            began = clock()
-            try:
-                await self._announce()
-                await self._pass_on()
-            except BaseException:
-                if not await self._are_there():
-                    await self._take_back()
-                    raise
-        fenced_s = clock() - began
-        await self._announce()
-        await self._source.execute(
-            "update slot_moves set state = 'moved' where slot = any($1::smallint[])", self._slots
-        )
-        return fenced_s
-
-    async def _announce(self) -> None:
-        if self._tell is not None:
-            await self._tell()
-
-    async def _pass_on(self) -> None:
-        """What changed last; then the other store holds the slots."""
-        while await self._catch_up():
-            pass
-        epochs = await self._epochs()
-        held = sorted(await _held(self._target) | epochs.keys())
-        await self._locking(
-            "select duly_take_slots($1::smallint[], $2::bigint[])",
-            held, [epochs.get(slot, 0) for slot in held], connection=self._target,
-        )  # fmt: skip
-
-    async def _are_there(self) -> bool:
-        return (await _held(self._target)).issuperset(self._slots)
-
-    async def _epochs(self) -> dict[int, int]:
-        rows = await self._source.fetch(
-            "select slot, epoch from slot_moves where slot = any($1::smallint[])", self._slots
-        )
-        return {row["slot"]: row["epoch"] for row in rows}
-
-    async def _take_back(self) -> None:
-        """The fence is over, and nothing has moved."""
-        held, epochs = await _held(self._source), await self._epochs()
-        every = sorted(held | epochs.keys())
-        await self._source.execute(
-            "select duly_hold_slots($1::smallint[], $2::bigint[])",
-            every,
-            [epochs.get(s, 0) for s in every],
-        )
-        await self._source.execute(
-            "delete from slot_moves where slot = any($1::smallint[])", self._slots
-        )
-        log.warning("slots %s stay where they were", ranges(self._slots))
-
-    async def _clear(self) -> None:
-        """Delete what is left in the old store. Its keys' trigger stays: it refuses those that have moved."""
-        await self._source.execute("set duly.moving = 'on'")
-        while True:
-            rows = await self._source.fetch(
-                "(select id from tasks where slot = any($1::smallint[]) limit $2)"
-                " union (select id from finished_tasks where slot = any($1::smallint[]) limit $2)",
-                self._slots, _PAGE,
-            )  # fmt: skip
-            if not rows:
-                break
-            ids = [row["id"] for row in rows]
-            async with self._source.transaction():
-                for table, column in reversed(_TABLES):
-                    await self._source.execute(
-                        f"delete from {table} where {column} = any($1::uuid[])", ids
-                    )
-        await self._source.execute(
-            "delete from idempotency_keys where duly_slot_of_key(key) = any($1::smallint[])",
-            self._slots,
-        )
-        await self._locking("select duly_unwatch_slots()")
-
-    async def _locking(self, statement: str, *args: Any, connection: Any = None) -> None:
-        """Run what locks a table against writers, who wait for it meanwhile: a second at most, then anew."""
-        where = self._source if connection is None else connection
-        for left in reversed(range(_LOCK_TRIES)):
-            try:
-                async with where.transaction():
-                    await where.execute(f"set local lock_timeout = '{_LOCK_S}s'")
-                    await where.execute(statement, *args)
-                return
-            except asyncpg.LockNotAvailableError:
-                if not left:
-                    raise MoveError("a table is locked for too long: try again later") from None
-                await asyncio.sleep(_LOCK_S)
-
-
-async def _held(connection: Any) -> set[int]:
-    return {row["slot"] for row in await connection.fetch("select slot from slots")}
+class _OverrunError(Exception):
+    """The fence has lasted too long; nothing has been handed over."""
 
 
 async def move(
-    source_url: str,
-    target_url: str,
+    source: MoveSession,
+    target: MoveSession,
     slots: Sequence[int],
-    to: int,
     settle_s: float,
-    tell: Callable[[], Awaitable[None]] | None = None,
+    nodes: Nodes,
+    patience_s: float = _PATIENCE_S,
 ) -> Moved:
-    """Move slots to the store with the number `to`; see `Move`."""
-    source = await stores.connect(source_url)
-    try:
-        target = await stores.connect(target_url)
+    """Move slots from one store to the other, or finish what was broken off.
+
+    `settle_s`: by then every node knows where they are, and the old rows are deleted. A store that does not answer
+    is waited for `patience_s`; then `StoreUnavailableError` is raised, and the move can be run again. Raises
+    `MoveError`.
+    """
+    mover = Move(source, target, slots, nodes)
+    clock = asyncio.get_running_loop().time
+    give_up_at = clock() + patience_s
+    while True:
         try:
-            return await Move(source, target, slots, to, tell).run(settle_s)
+            async with mover.telling():
+                return await mover.attempt(settle_s)
+        except RefusedError:
+            raise
+        except StoreUnavailableError as error:
+            was_there, mover.was_there = mover.was_there, False
+            if was_there:
+                give_up_at = clock() + patience_s
+            elif clock() >= give_up_at:
+                raise
+            log.warning("the move goes on once the store answers: %s", error)
+            if not was_there:  # else at once: there may be a fence
+                await asyncio.sleep(_AGAIN_S)
+
+
+async def undo(
+    source: MoveSession, target: MoveSession, slots: Sequence[int], nodes: Nodes
+) -> bool:
+    """Leave the slots where they are, as if nothing had been begun; what was copied is deleted.
+
+    False: the other store does not answer, and keeps its copies, which nobody looks at. Raises `MoveError` if the
+    other store holds them, or may hold them and does not answer.
+    """
+    mover = Move(source, target, slots, nodes)
+    async with mover.telling(), source:
+        await source.begin(target=False)
+        if await mover.state() == "fenced":
+            await mover.take_back()
+        try:
+            async with target:
+                await target.begin(target=True)
+                await mover.settle_fence()
+                if await mover.state() == "moved":
+                    raise MoveError(f"{target.name} holds the slots: move them back instead")
+                await move_copies.clear(target, mover.slots)
+        except StoreUnavailableError as error:
+            if await mover.state() in ("handing", "moved"):
+                raise MoveError(f"the slots may be in {target.name} already: {error}") from error
+            await mover.forget()
+            return False
+        await mover.forget()
+        return True
+
+
+class Move:
+    """Of some slots; `source` and `target` are opened and closed here."""
+
+    def __init__(
+        self, source: MoveSession, target: MoveSession, slots: Sequence[int], nodes: Nodes
+    ) -> None:
+        self.slots = sorted(slots)
+        self._source = source
+        self._target = target
+        self._nodes = nodes
+        self._telling: set[asyncio.Future[None]] = set()
+        self._copied = 0
+        self._fenced_s = 0.0
+        self.was_there = False
+        """Whether both stores have answered, in the last attempt."""
+
+    async def attempt(self, settle_s: float) -> Moved:
+        """Go on from where it is."""
+        async with self._source as source:
+            await source.begin(target=False)
+            if await self.state() == "fenced":
+                await self.take_back()
+            async with self._target as target:
+                await target.begin(target=True)
+                self.was_there = True
+                await self.settle_fence()
+                if await self.state() != "moved":
+                    await self._copy()
+                    await self._hand_over()
+                await asyncio.sleep(settle_s)
+                await source.write_all()
+                await move_copies.clear(source, self.slots)
+                await self.unwatch()
+                await source.fetch("move_cleared", self.slots)
+        return Moved(self._copied, self._fenced_s)
+
+    async def state(self) -> str | None:
+        """How far the slots are; see `move_states`."""
+        return await move_states.state(self._source, self.slots, self._target.number)
+
+    async def settle_fence(self) -> None:
+        """A fence that was left behind: the slots are in one of the stores afterwards."""
+        if await self.state() == "handing":
+            # Nobody hands them over any more: who did had the lock of the other store.
+            if await self._are_there():
+                await self._have_moved()
+            else:
+                await self.take_back()
+        elif await self.state() == "fenced":
+            await self.take_back()
+
+    async def forget(self) -> None:
+        """What has been copied is not kept up to date any more."""
+        await self.unwatch()
+        await self._source.fetch("move_undone", self.slots)
+
+    async def unwatch(self) -> None:
+        """Changes are noted no more."""
+        for table, what in WATCHED:
+            await self._source.locking("move_unwatch_table", table, what)
+        await self._source.fetch("move_forget_changes")
+
+    async def _copy(self) -> None:
+        source = self._source
+        await self._nodes.ready()
+        (apart,) = await source.long("move_apart", self.slots)
+        if apart["count"]:
+            raise MoveError(
+                f"{apart['count']} unfinished tasks have a concurrency key or a name and were stored before there were "
+                "several stores: what goes together would be in two. Wait for their end, or take the keys off"
+            )
+        if (await held_by(self._target)).intersection(self.slots):
+            raise MoveError(f"{self._target.name} holds some of these slots too")
+        # What a move that was broken off has copied may be of tasks that are no more.
+        await move_copies.clear(self._target, self.slots)
+        await source.fetch("move_watch", self.slots, self._target.number)
+        for table, what in WATCHED:
+            await source.locking("move_watch_table", table, what)
+        self._copies = Copies(source, self._target)
+        self._copied = await self._copies.all_of(self.slots)
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        clock = asyncio.get_running_loop().time
+        until = clock() + _CATCH_UP_S
+        while await self._copies.changes() >= _FEW:
+            if clock() > until:
+                raise MoveError(
+                    "tasks change quicker than they are copied: move fewer slots at a time"
+                )
+
+    async def _hand_over(self) -> None:
+        for left in reversed(range(_FENCES)):
+            try:
+                await self._fence()
+                return
+            except (_OverrunError, LockedError) as error:
+                await self.take_back()
+                if not left:
+                    raise MoveError(
+                        "the fence took too long; nothing has moved: try again later"
+                    ) from error
+            except StoreUnavailableError:
+                raise  # with the next attempt the old store is asked anew
+            except BaseException:
+                await self.settle_fence()
+                raise
+            log.warning("the fence took too long, and was taken back; it is tried again")
+            await asyncio.sleep(_FENCE_AGAIN_S)
+            await self._catch_up()
+
+    async def _fence(self) -> None:
+        """What changed last is copied, and the other store holds the slots. Raises `_OverrunError`, `LockedError`."""
+        clock = asyncio.get_running_loop().time
+        await self._source.locking("move_fence", self.slots)
+        began = clock()
+        self._tell_nodes()
+        try:
+            async with asyncio.timeout(_FENCE_BROKEN_S):
+                await self._pass_on(began + _FENCE_S)
+        except TimeoutError:
+            for store in (self._source, self._target):
+                store.terminate()
+            raise StoreUnavailableError("a store did not answer within the fence") from None
+        self._fenced_s = clock() - began
+        self._tell_nodes()
+
+    async def _pass_on(self, until: float) -> None:
+        for table in ("idempotency_keys", "rejected_reports"):  # written by themselves, too
+            await self._source.locking(
+                "move_wait_for_writers", table, tries=1, within_s=_left(until)
+            )
+        while await self._copies.changes():
+            _left(until)
+        epochs = await self._source.fetch("move_epochs", self.slots)
+        await self._target.value("move_number")  # if it is away, it has not been asked
+        await self._source.fetch("move_hand", self.slots)
+        columns = [row["slot"] for row in epochs], [row["epoch"] for row in epochs]
+        await self._target.locking("move_take", *columns, tries=1, within_s=_left(until))
+        await self._have_moved()
+
+    async def _have_moved(self) -> None:
+        await self._source.fetch("move_moved", self.slots)
+
+    async def _are_there(self) -> bool:
+        return (await held_by(self._target)).issuperset(self.slots)
+
+    async def take_back(self) -> None:
+        """The fence is over, and nothing has moved."""
+        await self._source.locking("move_unfence", self.slots)
+        self._tell_nodes()
+        log.warning("slots %s stay where they were", ranges(self.slots))
+
+    @asynccontextmanager
+    async def telling(self) -> AsyncIterator[None]:
+        """Nodes have been told by its end."""
+        try:
+            yield
         finally:
-            await target.close(timeout=5)
-    finally:
-        await source.close(timeout=5)
+            await asyncio.gather(*self._telling)
+            self._telling.clear()
+
+    def _tell_nodes(self) -> None:
+        """Without waiting for it: there may be a fence."""
+        self._telling.add(asyncio.ensure_future(self._nodes.tell()))
+
+
+def _left(until: float) -> float:
+    """Seconds. Raises `_OverrunError`."""
+    left_s = until - asyncio.get_running_loop().time()
+    if left_s <= 0:
+        raise _OverrunError
+    return left_s

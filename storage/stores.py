@@ -21,10 +21,23 @@ from duly.storage.writer import Writer
 _TIMEOUT_S = 10.0
 _LOCK_S = 2.0  # for whoever writes tasks just now
 _ARRANGING = 0x64756C7A
+MOVE_LOCK = 0x64756C6D
+"""The advisory lock of a move of slots: a session that is at work has it in both stores."""
 
 
 class LayoutError(MigrationError):
     """The stores do not fit together, or not with the settings."""
+
+
+class Begun(NamedTuple):
+    """A move of slots away from a store that has not ended."""
+
+    slots: frozenset[int]
+    to: int
+    state: str
+    """`copying`, `fenced`, `handing` or `moved`; see `moving`."""
+    at_work: bool
+    """Whether somebody is at it."""
 
 
 class Facts(NamedTuple):
@@ -34,7 +47,8 @@ class Facts(NamedTuple):
     slots: frozenset[int]
     fresh: bool
     moving: frozenset[int]
-    """Slots that it has no more, and no other has yet."""
+    """Slots that it has no more, and no other has yet, unless it says so itself."""
+    begun: Begun | None
     version: str
     """Of PostgreSQL."""
     schema: str
@@ -200,13 +214,17 @@ async def facts(url: str) -> Facts:
     """Ask a store. Raises `StoreUnavailableError`."""
     connection = await connect(url)
     try:
-        row = await connection.fetchrow(Database.sql("store_facts"))
+        row = await connection.fetchrow(Database.sql("store_facts"), MOVE_LOCK, timeout=_TIMEOUT_S)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise StoreUnavailableError(f"PostgreSQL: {error}") from error
     finally:
         await connection.close(timeout=5)
+    begun = None
+    if row["begun"]:
+        at = row["moving_to"], row["move_state"], row["mover"]
+        begun = Begun(frozenset(row["begun"]), *at)
     return Facts(
-        row["number"], frozenset(row["slots"]), row["fresh"], frozenset(row["moving"]),
+        row["number"], frozenset(row["slots"]), row["fresh"], frozenset(row["moving"]), begun,
         row["version"], row["schema"], row["tasks"], row["finished"], row["limits"],
     )  # fmt: skip
 

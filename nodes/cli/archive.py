@@ -76,9 +76,7 @@ def _guarded(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Nam
 
 
 def _export(args: argparse.Namespace) -> int:
-    urls = settings.read(args).stores
-    if not urls:
-        fail("database_url is not set: give --database-url or DULY_DATABASE_URL")
+    urls = settings.need("database_url", settings.read(args).stores)
     if len(urls) > 1 and args.store is None:
         fail(f"there are {len(urls)} stores: give --store, from 0 to {len(urls) - 1}")
     at = args.store or 0

@@ -70,9 +70,8 @@ def add_to(commands: Any) -> None:
 def run_node_command(args: argparse.Namespace) -> int:
     """duly node."""
     read = settings.read(args)
-    for name, value in (("database_url", read.stores), ("redis_url", read.redis_url)):
-        if not value:
-            fail(f"{name} is not set: give --{name.replace('_', '-')} or DULY_{name.upper()}")
+    settings.need("database_url", read.stores)
+    settings.need("redis_url", read.redis_url)
     configure(read.log_level, read.log_format)
     tracing.configure("duly-node")
     if args.until_stdin_closes:
@@ -118,9 +117,7 @@ def _find_worker(target: str) -> Worker:
 
 def run_migrate_command(args: argparse.Namespace) -> int:
     """duly migrate."""
-    urls = settings.read(args).stores
-    if not urls:
-        fail("database_url is not set: give --database-url or DULY_DATABASE_URL")
+    urls = settings.need("database_url", settings.read(args).stores)
     for at, url in enumerate(urls):
         try:
             applied = asyncio.run(migrate(url))

@@ -7,12 +7,15 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from duly.nodes import settings
 from duly.nodes.cli.errors import fail
 from duly.nodes.settings import Settings, SettingsError, load
+
+T = TypeVar("T")
 
 
 def flags(names: Sequence[str]) -> argparse.ArgumentParser:
@@ -41,6 +44,13 @@ def read(args: argparse.Namespace) -> Settings:
         )
     except SettingsError as error:
         fail(str(error))
+
+
+def need(name: str, value: T | None) -> T:
+    """A setting that the command cannot do without; ends it if there is none."""
+    if not value:
+        fail(f"{name} is not set: give --{name.replace('_', '-')} or DULY_{name.upper()}")
+    return value
 
 
 def docs() -> dict[str, str]:

@@ -4,7 +4,8 @@ import argparse
 import asyncio
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from duly.nodes.cli import settings
@@ -13,6 +14,7 @@ from duly.storage import moving, stores
 from duly.storage.errors import StoreError
 from duly.storage.layout import ranges
 from duly.storage.members import Members, store_of
+from duly.storage.move_session import MoveError, MoveSession
 from duly.storage.redis import TROUBLE
 from duly.storage.slots import SLOTS
 
@@ -36,7 +38,7 @@ def add_to(commands: Any) -> None:
         "move-slots",
         help="move slots to another store while the nodes run",
         description="Move slots with all their tasks to another store while the nodes run. Broken off, the "
-        "same command finishes it.",
+        "same command finishes it, and --undo leaves the slots where they were.",
         parents=[settings.flags(["database_urls", "redis_url"])],
     )
     for name, text in (("from", "that has them"), ("to", "that is to have them")):
@@ -44,6 +46,11 @@ def add_to(commands: Any) -> None:
                           help=f"the store {text}: its place in database_urls, from 0 on")  # fmt: skip
     move.add_argument(
         "--slots", type=_slots, required=True, metavar="A-B", help="which, as 64-127 or 5"
+    )
+    move.add_argument(
+        "--undo",
+        action="store_true",
+        help="give up a move that was broken off; what was copied is deleted",
     )
     move.set_defaults(run=_move)
 
@@ -58,9 +65,7 @@ def _slots(text: str) -> list[int]:
 
 def _check(args: argparse.Namespace) -> int:
     """duly store check."""
-    urls = settings.read(args).stores
-    if not urls:
-        fail("database_urls is not set: give --database-urls or DULY_DATABASE_URLS")
+    urls = settings.need("database_urls", settings.read(args).stores)
     return asyncio.run(_look(urls))
 
 
@@ -75,70 +80,116 @@ async def _look(urls: tuple[str, ...]) -> int:
             found.append(None)
             continue
         found.append(facts)
-        moving_too = f" ({ranges(facts.moving)} on the way)" if facts.moving else ""
         print(
-            f"{name}: PostgreSQL {facts.version}, schema {facts.schema}, slots {ranges(facts.slots)}"
-            f"{moving_too}, about {facts.tasks} tasks and {facts.finished} finished ones"
+            f"{name}: PostgreSQL {facts.version}, schema {facts.schema}, slots {ranges(facts.slots)}, "
+            f"about {facts.tasks} tasks and {facts.finished} finished ones"
         )
+        if facts.begun is not None:
+            print(f"  {_told(at, facts.begun)}")
     if None in found:
         return 1
     if len(urls) > 1:
         try:
-            stores.fitting(urls, found)
+            nowhere = stores.fitting(urls, found).unknown
         except StoreError as error:
             fail(str(error), 1)
+        if nowhere:
+            print(f"nobody works on the slots {ranges(nowhere)}, which are in no store")
+            return 1
     return 0
+
+
+def _told(store: int, begun: stores.Begun) -> str:
+    """How far a move is, and what to do if nobody is at it."""
+    first, last = min(begun.slots), max(begun.slots)
+    means = {
+        "copying": f"still in store {store}, being copied",
+        "fenced": "in neither store, and safe here",
+        "handing": f"perhaps in store {begun.to} already",
+        "moved": f"in store {begun.to}; their old rows are still here",
+    }
+    said = f"slots {ranges(begun.slots)} are on their way to store {begun.to}: {means[begun.state]}"
+    if begun.at_work:
+        return f"{said}; the move is under way"
+    command = f"duly store move-slots --from {store} --to {begun.to} --slots {first}-{last}"
+    ends = "finishes it" if begun.state == "moved" else "finishes it, and with --undo takes it back"
+    return f"{said}. Nobody is at it: {command} {ends}"
 
 
 def _move(args: argparse.Namespace) -> int:
     """duly store move-slots."""
     read = settings.read(args)
-    urls = read.stores
+    urls = settings.need("database_urls", read.stores)
+    redis_url = settings.need("redis_url", read.redis_url)
     for number in (args.from_store, args.to_store):
         if not 0 <= number < len(urls):
             fail(f"there is no store {number}: database_urls names {len(urls)}")
     if args.from_store == args.to_store:
         fail("--from and --to are the same store")
-    if read.redis_url is None:
-        fail("redis_url is not set: give --redis-url or DULY_REDIS_URL")
+    slots = f"the slots {ranges(args.slots)}"
     try:
-        done = asyncio.run(_run(urls, read.redis_url, args))
+        if args.undo:
+            whole = asyncio.run(_undo(urls, redis_url, args))
+            left = "" if whole else f"; store {args.to_store} does not answer and keeps its copies"
+            print(f"{slots} stay in store {args.from_store}{left}")
+            return 0
+        done = asyncio.run(_run(urls, redis_url, args))
     except (StoreError, *TROUBLE) as error:
         fail(str(error) or "Redis does not answer", 1)
     print(
-        f"moved the slots {ranges(args.slots)} with {done.tasks} tasks from store {args.from_store} to "
+        f"moved {slots} with {done.tasks} tasks from store {args.from_store} to "
         f"store {args.to_store}; they stood still for {done.fenced_s:.2f} s"
     )
     return 0
 
 
 async def _run(urls: tuple[str, ...], redis_url: str, args: argparse.Namespace) -> moving.Moved:
-    members = Members(redis_url, "store-command", _TIMEOUT_S, _TIMEOUT_S)
+    source, target = _ends(urls, args)
+    async with _nodes(redis_url, len(urls)) as nodes:
+        return await moving.move(source, target, args.slots, _SETTLE_S, nodes)
 
-    async def tell() -> None:
+
+async def _undo(urls: tuple[str, ...], redis_url: str, args: argparse.Namespace) -> bool:
+    source, target = _ends(urls, args)
+    async with _nodes(redis_url, len(urls)) as nodes:
+        return await moving.undo(source, target, args.slots, nodes)
+
+
+def _ends(urls: tuple[str, ...], args: argparse.Namespace) -> list[MoveSession]:
+    return [MoveSession(urls[number], number) for number in (args.from_store, args.to_store)]
+
+
+class _Nodes:
+    """Those of the cluster, while slots move."""
+
+    def __init__(self, members: Members, stores_count: int) -> None:
+        self._members = members
+        self._stores = frozenset(range(stores_count))
+
+    async def ready(self) -> None:
+        """Raises `MoveError` unless every live node works on every store."""
+        seen: dict[str, set[int]] = {}
+        for name in await self._members.registered():
+            seen.setdefault(name.partition("/")[0], set()).add(store_of(name))
+        for process, works_on in sorted(seen.items()):
+            if works_on != self._stores:
+                missing = ranges(self._stores - works_on)
+                raise MoveError(
+                    f"node {process} does not work on store {missing}: give all nodes the same database_urls"
+                )
+
+    async def tell(self) -> None:
+        """Have them look at once what each store holds."""
         try:
-            await members.announce()
+            await self._members.announce()
         except TROUBLE as error:
             print(f"the nodes notice it later: {error}", file=sys.stderr)
 
+
+@asynccontextmanager
+async def _nodes(redis_url: str, stores_count: int) -> AsyncIterator[_Nodes]:
+    members = Members(redis_url, "store-command", _TIMEOUT_S, _TIMEOUT_S)
     try:
-        _see_nodes(await members.registered(), len(urls))
-        stores.fitting(urls, [await stores.facts(url) for url in urls])
-        source, target = urls[args.from_store], urls[args.to_store]
-        return await moving.move(source, target, args.slots, args.to_store, _SETTLE_S, tell)
+        yield _Nodes(members, stores_count)
     finally:
         await members.close()
-
-
-def _see_nodes(names: Iterable[str], count: int) -> None:
-    """Every live node has to work on every store."""
-    seen: dict[str, set[int]] = {}
-    for name in names:
-        seen.setdefault(name.partition("/")[0], set()).add(store_of(name))
-    for process, works_on in sorted(seen.items()):
-        if works_on != set(range(count)):
-            missing = ranges(set(range(count)) - works_on)
-            fail(
-                f"node {process} does not work on store {missing}: give all nodes the same database_urls",
-                1,
-            )

@@ -2,45 +2,23 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 import pytest
-from hand_worker import HandWorker
+from completing import completing
+from moves_rig import left, move
 from stores_rig import RunningStores, running_stores
 from waiting import wait_for
 
-from duly.storage import moving, stores
+from duly.storage import stores
 from duly.storage.layout import slot_of, slot_of_key
-from duly.storage.moving import Move, MoveError
+from duly.storage.move_session import MoveError
+from duly.storage.moving import Move
 
 _SLOTS = range(64, 128)
-_SETTLE_S = 2.0
-
-
-@asynccontextmanager
-async def _working(redis_url: str) -> AsyncIterator[Counter[str]]:
-    """A worker that completes whatever comes; answers how often it was given each task."""
-    given = Counter[str]()
-
-    async def work(worker: HandWorker) -> None:
-        while True:
-            for taken in await worker.read(50):
-                given[taken.id] += 1
-                await worker.report(taken)
-            await asyncio.sleep(0.02)
-
-    async with HandWorker(redis_url) as worker:
-        await worker.live_and_join()
-        working = asyncio.create_task(work(worker))
-        try:
-            yield given
-        finally:
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
 
 
 async def _submit(node: RunningStores, **fields: Any) -> str:
@@ -64,24 +42,10 @@ async def _all_completed(node: RunningStores, ids: Sequence[str]) -> None:
     await wait_for(done, 120, "all tasks are completed")
 
 
-async def _left(url: str, slots: Sequence[int]) -> int:
-    connection = await asyncpg.connect(url)
-    try:
-        number: int = await connection.fetchval(
-            "select (select count(*) from tasks where slot = any($1)) + (select count(*) from finished_tasks"
-            " where slot = any($1)) + (select count(*) from idempotency_keys"
-            " where duly_slot_of_key(key) = any($1))",
-            list(slots),
-        )
-        return number
-    finally:
-        await connection.close()
-
-
 async def test_slots_move_under_load_and_nothing_is_lost_or_doubled(
     two_stores: list[str], redis_url: str
 ) -> None:
-    async with running_stores(two_stores, redis_url) as node, _working(redis_url) as given:
+    async with running_stores(two_stores, redis_url) as node, completing(redis_url) as given:
         before = [await _submit(node) for _ in range(100)]
         await _all_completed(node, before)
         far = [await _submit(node, delay=3600) for _ in range(60)]
@@ -97,7 +61,7 @@ async def test_slots_move_under_load_and_nothing_is_lost_or_doubled(
 
         loading = asyncio.create_task(load())
         await wait_for(lambda: len(ids) > 50, 60, "there is load")
-        moved = await moving.move(two_stores[0], two_stores[1], _SLOTS, 1, _SETTLE_S)
+        moved = await move(two_stores, _SLOTS)
         at_end = len(ids)
         await wait_for(lambda: len(ids) > at_end + 50, 60, "the load goes on")
         stop.set()
@@ -118,15 +82,15 @@ async def test_slots_move_under_load_and_nothing_is_lost_or_doubled(
         assert sorted(map(str, listed)) == sorted([*far, *keyed.values()])
         runs = (await node.call("GET", f"/v1/tasks/{before[0]}/runs")).body["items"]
         assert [run["outcome"] for run in runs] == ["completed"]
-        assert await _left(two_stores[0], _SLOTS) == 0
+        assert await left(two_stores[0], _SLOTS) == 0
         ended = Counter[int]()
         for entry in (await node.call("GET", f"/v1/tasks/{periodic}/ledger")).body["items"]:
             ended[entry["occurrence"]] += 1
         assert set(ended.values()) == {1}
 
     # And back again.
-    async with running_stores(two_stores, redis_url) as node, _working(redis_url) as given:
-        await moving.move(two_stores[1], two_stores[0], _SLOTS, 0, _SETTLE_S)
+    async with running_stores(two_stores, redis_url) as node, completing(redis_url) as given:
+        await move(two_stores, _SLOTS, 1, 0)
         again = [await _submit(node) for _ in range(60)]
         await _all_completed(node, again)
         assert all(given[one] == 1 for one in again)
@@ -138,22 +102,22 @@ async def test_slots_move_under_load_and_nothing_is_lost_or_doubled(
 async def test_a_move_that_fails_within_the_fence_is_taken_back(
     two_stores: list[str], redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running_stores(two_stores, redis_url) as node, _working(redis_url) as given:
+    async with running_stores(two_stores, redis_url) as node, completing(redis_url) as given:
         far = [await _submit(node, delay=3600) for _ in range(40)]
 
-        async def fail(_: Move) -> None:
+        async def fail(*_: object) -> None:
             raise MoveError("on purpose")
 
         with monkeypatch.context() as patch:
             patch.setattr(Move, "_pass_on", fail)
             with pytest.raises(MoveError, match="on purpose"):
-                await moving.move(two_stores[0], two_stores[1], _SLOTS, 1, _SETTLE_S)
+                await move(two_stores, _SLOTS)
         ids = [await _submit(node) for _ in range(60)]
         await _all_completed(node, ids)
         assert all(given[one] == 1 for one in ids)
         held = (await stores.facts(two_stores[0])).slots
         assert held == frozenset(range(128))
-        await moving.move(two_stores[0], two_stores[1], _SLOTS, 1, _SETTLE_S)
+        await move(two_stores, _SLOTS)
         assert {str((await node.client.get(one)).id) for one in far} == set(far)
 
 
@@ -163,17 +127,17 @@ async def test_a_move_that_was_killed_within_the_fence_is_finished_by_the_next(
     async with running_stores(two_stores, redis_url) as node:
         far = [await _submit(node, delay=3600) for _ in range(60)]
 
-        async def die(_: Move) -> None:
+        async def die(*_: object) -> None:
             raise MoveError("killed")
 
-        async def nothing(_: Move) -> None:
+        async def nothing(*_: object) -> None:
             """Whoever is dead takes nothing back."""
 
         with monkeypatch.context() as patch:
             patch.setattr(Move, "_pass_on", die)
-            patch.setattr(Move, "_take_back", nothing)
+            patch.setattr(Move, "settle_fence", nothing)
             with pytest.raises(MoveError, match="killed"):
-                await moving.move(two_stores[0], two_stores[1], _SLOTS, 1, _SETTLE_S)
+                await move(two_stores, _SLOTS)
         there = [one for one in far if slot_of(UUID(one)) in _SLOTS]
 
         async def known() -> bool:
@@ -182,7 +146,7 @@ async def test_a_move_that_was_killed_within_the_fence_is_finished_by_the_next(
         await wait_for(known, 60, "the slot is in neither store")
         layout = await stores.bring_up(two_stores)  # a node may start meanwhile
         assert layout.unknown == list(_SLOTS)
-        await moving.move(two_stores[0], two_stores[1], _SLOTS, 1, _SETTLE_S)
+        await move(two_stores, _SLOTS)
         await wait_for(
             lambda: node.contexts[1].vitals.owned_slots == 192, 60, "the node owns what came"
         )
@@ -202,8 +166,8 @@ async def test_keys_that_would_be_torn_apart_are_not_moved(two_stores: list[str]
         )  # fmt: skip
     finally:
         await connection.close()
-    with pytest.raises(MoveError, match="1 unfinished tasks have a concurrency key"):
-        await moving.move(two_stores[0], two_stores[1], _SLOTS, 1, 0.0)
+    with pytest.raises(MoveError, match="1 unfinished tasks have a concurrency key or a name"):
+        await move(two_stores, _SLOTS, settle_s=0.0)
     assert (await stores.facts(two_stores[0])).slots == frozenset(range(128))
 
 
