@@ -11,7 +11,7 @@ slots       who owns what, and what an owner reads
 explain     what the store knows of why a task has not run
 upkeep      the server's clock, partitions, retention
 keys        every Redis key
-redis       clients with time limits, and lua/*.lua by name
+redis       calls with time limits, and lua/*.lua by name
 channel     listening on a pub/sub channel
 members     the live nodes
 leases      slot leases

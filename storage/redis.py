@@ -18,6 +18,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from duly.storage.redis_client import Client
 from duly.storage.sentinel import SCHEME, master_client
 
 TROUBLE = (RedisError, OSError, TimeoutError)
@@ -38,7 +39,7 @@ def connect(url: str, *, name: str, **options: Any) -> Redis:
     """
     if not url.startswith("unix://"):  # a socket's connection does not know it
         options["socket_keepalive"] = True
-    make = master_client if url.startswith(f"{SCHEME}://") else Redis.from_url
+    make = master_client if url.startswith(f"{SCHEME}://") else Client.from_url
     client = make(
         url,
         protocol=2,

@@ -22,6 +22,8 @@ from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from duly.storage.redis_client import Client
+
 SCHEME = "redis+sentinel"
 _PORT = 26379
 _ASK_S = 0.5
@@ -87,7 +89,7 @@ def master_client(url: str, **options: Any) -> Redis:
     said = parse(url)
     login = {"username": said.username, "password": said.password}
     pool = _MasterPool(said.service, _Sentinels(said), db=said.db, **login, **options)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
-    return Redis.from_pool(pool)
+    return Client.from_pool(pool)
 
 
 class _Sentinels:

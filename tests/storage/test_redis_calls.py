@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from slow_proxy import slow_proxy
 from store_rig import NOW
 
-from duly.storage.redis import Scripts, call, connect
+from duly.storage.redis import Scripts, call, connect, text
 from duly.storage.streams import Streams
 
 _HOUR_MS = 3_600_000  # longer than the test takes: the server is new all the time
@@ -95,3 +95,15 @@ async def test_a_write_to_a_connection_that_was_just_reset_is_trouble(
         monkeypatch.setattr(client, "execute_command", as_uvloop_does)
         with pytest.raises(expected):
             await call(client, "PING", timeout_s=5)
+
+
+async def test_names_that_are_no_text_and_commands_of_two_words_arrive_as_they_are(
+    redis_url: str,
+) -> None:
+    async with opened(redis_url) as client:
+        name = text(b"no \xff text")
+        assert await call(client, "SET", name, 1.5, timeout_s=5)
+        assert await call(client, "GET", name, timeout_s=5) == b"1.5"
+        assert await call(client, "GET", b"no \xff text", timeout_s=5) == b"1.5"
+        assert await call(client, "OBJECT ENCODING", name, timeout_s=5) == b"embstr"
+        assert await call(client, "DEL", name, timeout_s=5) == 1
