@@ -39,7 +39,7 @@ def preview(schedule: Schedule, after: datetime, count: int) -> Preview:
     while len(times) < count and (following := plan.after(at)) is not None:
         times.append(following)
         at = following
-    notes = list(_clock_notes(plan, after, times))
+    notes = list(clock_notes(plan, after, times[-1])) if times else []
     on_the_hour = sum(1 for time in times if to_us(time) % (3600 * _SECOND_US) == 0)
     if on_the_hour * 2 > len(times) and not schedule.jitter_us:
         notes.append("fires at :00 of the hour, as many schedules do; `jitter` spreads the herd")
@@ -48,12 +48,12 @@ def preview(schedule: Schedule, after: datetime, count: int) -> Preview:
     return Preview(times, notes)
 
 
-def _clock_notes(plan: Plan, after: datetime, times: list[datetime]) -> Iterator[str]:
-    """A remark for each clock change from `after` to the last time that touches the schedule."""
-    if plan.cron is None or not times:
+def clock_notes(plan: Plan, after: datetime, until: datetime) -> Iterator[str]:
+    """A remark for each clock change from `after` to `until` that touches the schedule; the first ten."""
+    if plan.cron is None:
         return
     begin = to_us(after) // _SECOND_US
-    end = min(to_us(times[-1]) // _SECOND_US, begin + _NOTED_S)
+    end = min(to_us(until) // _SECOND_US, begin + _NOTED_S)
     piece, left = plan.cron.zone.piece(begin), _NOTES_MAX
     while piece.end <= end and left:
         before, piece = piece, plan.cron.zone.piece(piece.end)

@@ -15,6 +15,7 @@ archive   days of finished tasks and runs in files
 cluster   explain, nodes, workers
 importing     import crontab
 declared      apply, export
+simulating    simulate
 crontab_tasks what the jobs of a crontab are as tasks
 local_zone    the machine's time zone
 """

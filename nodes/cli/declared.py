@@ -5,6 +5,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from duly.nodes.declared import writing
 from duly.nodes.declared.applying import Applying, StillRunsError
 from duly.nodes.declared.planning import Step, UnwantedError, lines, owner_of
 from duly.nodes.declared.reading import OWNER_TAG, Declarations, WrongFileError, read
+from duly.wheel.durations import to_us
 
 _CHANGES = 2
 """Exit code of a dry run that finds something to change."""
@@ -58,15 +60,20 @@ def add_to(commands: Any) -> None:
     export.set_defaults(run=tasks.guarded(_export))
 
 
-def declarations(file: str, owner: str | None = None) -> Declarations:
-    """Read a file. Ends the command if it cannot be taken."""
+def declarations(file: str, owner: str | None = None, now: datetime | None = None) -> Declarations:
+    """Read a file, as of `now`. Ends the command if it cannot be taken."""
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         fail(f"cannot read {file}: {getattr(error, 'strerror', None) or error}")
     is_json = text.lstrip().startswith("{") if file == "-" else file.endswith(".json")
     try:
-        return read(text, is_json=is_json, now_us=time.time_ns() // 1000, owner=owner)
+        return read(
+            text,
+            is_json=is_json,
+            now_us=time.time_ns() // 1000 if now is None else to_us(now),
+            owner=owner,
+        )
     except WrongFileError as error:
         found = "\n      ".join(f"{one.field}: {one.message}" for one in error.errors)
         fail(f"{file}: {found}")

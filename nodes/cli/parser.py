@@ -15,6 +15,7 @@ from duly.nodes.cli import (
     ledger,
     queues,
     serve,
+    simulating,
     stores,
     tasks,
     tokens,
@@ -63,6 +64,7 @@ def build() -> argparse.ArgumentParser:
         fire_times,
         importing,
         declared,
+        simulating,
         tokens,
     ):
         part.add_to(commands)

@@ -4,4 +4,6 @@ reading    a file (TOML or JSON) becomes declarations, checked by what checks su
 planning   what of the cluster has to change so that it is as declared
 applying   makes these changes, beside others who do the same
 writing    tasks of the cluster as a file
+playing    declarations in virtual time
+findings   what that comes to
 """
