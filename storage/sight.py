@@ -19,6 +19,15 @@ from duly.storage.stream_facts import pairs
 _QUEUES_AT_ONCE = 16
 
 
+class Progress(msgspec.Struct):
+    """How far an attempt is, as its worker tells: the share that is done, 0 to 1."""
+
+    id: str
+    token: int
+    share: float
+    text: str | None = None
+
+
 class Liveness(msgspec.Struct):
     """What a worker's liveness key tells. A worker in another language may leave things out."""
 
@@ -28,6 +37,9 @@ class Liveness(msgspec.Struct):
     concurrency: int = 1
     running: int | None = None
     sdk: str | None = None
+    progress: list[Progress] = []
+    unknown_types: list[str] = []
+    """Of tasks that it gave back, since it has no handler for them."""
 
 
 class Worker(NamedTuple):

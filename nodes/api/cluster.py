@@ -18,7 +18,8 @@ from duly.storage.slots import Holding
 class WorkerView(msgspec.Struct):
     """A live worker. What its sign of life does not tell is null.
 
-    `held`: tasks it has taken and not reported. `seen_s`: seconds since it was last heard of.
+    `held`: tasks it has taken and not reported. `seen_s`: seconds since it was last heard of. `unknown_types`: of
+    tasks that it gave back, since it has no handler for them.
     """
 
     id: str
@@ -30,6 +31,7 @@ class WorkerView(msgspec.Struct):
     held: int
     sdk: str | None
     seen_s: float
+    unknown_types: list[str]
 
 
 class WorkerList(msgspec.Struct):
@@ -110,5 +112,5 @@ def _shown(worker: Worker) -> WorkerView:
     assert says is not None
     return WorkerView(
         worker.id, says.host, says.pid, says.queues, says.concurrency, says.running,
-        worker.pending, says.sdk, round(worker.silent_s, 3),
+        worker.pending, says.sdk, round(worker.silent_s, 3), says.unknown_types,
     )  # fmt: skip

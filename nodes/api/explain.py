@@ -12,16 +12,16 @@ from aiohttp import web
 from duly.actors import node_info
 from duly.actors.context import Context
 from duly.actors.ownership import Known, Owner, owners
-from duly.nodes.api import answers, queries
+from duly.nodes.api import access, answers, queries
 from duly.nodes.api.facts import Facts, RateNow, Trouble
 from duly.nodes.api.judging import judge
 from duly.nodes.api.problems import not_found
-from duly.nodes.api.reasons import AnyReason
+from duly.nodes.api.reasons import AnyReason, Running
 from duly.storage import claims, explain
 from duly.storage.explain import Standing
 from duly.storage.queues import Control
 from duly.storage.redis import TROUBLE, is_of_one_queue
-from duly.storage.sight import QueueSight
+from duly.storage.sight import Progress, QueueSight
 from duly.wheel.durations import from_us
 
 _REDIS_S = 2.0  # for all that is asked of Redis
@@ -66,7 +66,12 @@ class ExplainHandlers:
         if task is None:
             raise not_found(f"task {task_id}")
         facts = await self._gather(task_id, task)
-        return answers.body(Explanation(task_id, task.status, facts.at, judge(facts)))
+        found = judge(facts)
+        if not access.caller().may("payload-view"):
+            for one in found:
+                if isinstance(one, Running):
+                    one.progress_text = None
+        return answers.body(Explanation(task_id, task.status, facts.at, found))
 
     async def _gather(self, task_id: UUID, task: Standing) -> Facts:
         context = self._context
@@ -74,7 +79,8 @@ class ExplainHandlers:
         if task.finished_at is None:
             asked = await self._ask_redis(task_id, task)
         at = from_us(context.clock.now_us())
-        facts = Facts(at, task, context.options.window_floor, *asked)
+        progress = _progress(asked.queue, str(task_id), task.version)
+        facts = Facts(at, task, context.options.window_floor, *asked, progress=progress)
         due = task.next_run_at
         if task.status != "pending" or due is None or due > at:
             return facts
@@ -126,3 +132,10 @@ class ExplainHandlers:
         board = self._context.vitals.redis.now
         began = [one.since for work, one in board.items() if works is None or work in works]
         return Trouble(now - timedelta(seconds=now_s - min(began, default=now_s)), detail)
+
+
+def _progress(queue: QueueSight | None, task_id: str, token: int) -> Progress | None:
+    """What a worker tells of this attempt."""
+    says = [] if queue is None else [one.says for one in queue.workers if one.says is not None]
+    told = [one for said in says for one in said.progress]
+    return next((one for one in told if (one.id, one.token) == (task_id, token)), None)

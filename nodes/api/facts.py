@@ -8,7 +8,7 @@ from uuid import UUID
 from duly.actors.ownership import Owner
 from duly.storage.explain import Ahead, Standing
 from duly.storage.permits import Rate
-from duly.storage.sight import QueueSight
+from duly.storage.sight import Progress, QueueSight
 
 
 class Trouble(NamedTuple):
@@ -32,7 +32,7 @@ class Facts(NamedTuple):
     not asked; `queue`: not known, or not asked; `rate`: it has none, or as before; `ahead`: not due.
     `holders`: of its concurrency key, if it is due and has one; at most as many as may be.
     `failing`: with what the slot's owner has trouble, as it said at its last beat.
-    `in_flight`: tasks of its queue that run, if it is due and the queue has such a limit.
+    `progress`: how far its attempt is, if its worker tells. `in_flight`: tasks of its queue that run, if it is due and the queue has such a limit.
     """
 
     at: datetime
@@ -47,3 +47,4 @@ class Facts(NamedTuple):
     holders: Sequence[UUID] = ()
     in_flight: int | None = None
     failing: Sequence[str] = ()
+    progress: Progress | None = None

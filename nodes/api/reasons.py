@@ -154,11 +154,17 @@ class InStream(Reason, tag="in_stream"):
 
 
 class Running(Reason, tag="running"):
-    """A worker has it. `silent_s`: since it was last heard of; null if that is not known."""
+    """A worker has it. `silent_s`: since it was last heard of; null if that is not known.
+
+    `progress`: the share that is done, 0 to 1, and its text, if its handler tells them; the text is null for who may
+    not see payloads.
+    """
 
     worker: str
     since: datetime
     silent_s: float | None
+    progress: float | None = None
+    progress_text: str | None = None
 
 
 class Claimed(Reason, tag="claimed"):

@@ -37,7 +37,13 @@ def at_worker(facts: Facts) -> AnyReason:
         message += f"; the worker was last heard of {span(silent_s)} ago"
     if known and known[0].says is None:
         message += " and counts as lost: the task is taken from it within seconds"
-    return reasons.Running(message=f"{message}.", worker=worker, since=since, silent_s=silent_s)
+    told = facts.progress
+    if told is not None:
+        message += f"; it says that {told.share:.0%} is done"
+    return reasons.Running(
+        message=f"{message}.", worker=worker, since=since, silent_s=silent_s,
+        progress=told.share if told else None, progress_text=told.text if told else None,
+    )  # fmt: skip
 
 
 def claimed(facts: Facts) -> AnyReason:

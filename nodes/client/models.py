@@ -168,6 +168,8 @@ class LiveWorker(msgspec.Struct, frozen=True, kw_only=True):
     sdk: str | None = None
     seen_s: float | None = None
     """Seconds since it was last heard of."""
+    unknown_types: tuple[str, ...] = ()
+    """Of tasks that it gave back, since it has no handler for them."""
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,12 +3,23 @@
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from duly.nodes.worker.effects import ExactlyOnce, Guard
 from duly.nodes.worker.outcomes import Superseded
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+PROGRESS_CHARS_MAX: Final = 200
+"""Longest text of a progress."""
+
+
+class Progress(NamedTuple):
+    """How far an attempt is: the share that is done, 0 to 1, and what it is at."""
+
+    share: float
+    text: str | None
 
 
 class Context:
@@ -22,6 +33,7 @@ class Context:
         "cancelled",
         "deadline",
         "id",
+        "progress_made",
         "queue",
         "state",
         "token",
@@ -42,6 +54,8 @@ class Context:
     """1 for the first attempt of an occurrence, 2 for the first retry, and so on."""
     worker: str
     """Id of the worker that runs the handler."""
+    progress_made: Progress | None
+    """What `progress` was last called with."""
     state: Any
     """What the worker's lifespan yielded: pools, clients. None without one, and in a process."""
     deadline: float
@@ -74,6 +88,7 @@ class Context:
         self.attempt = attempt
         self.worker = worker
         self.state = state
+        self.progress_made = None
         self.deadline = deadline
         self.traceparent = None
         self.cancelled = False
@@ -98,6 +113,18 @@ class Context:
         if self._stopped is None:
             self._stopped = asyncio.Event()
         await self._stopped.wait()
+
+    def progress(self, done: float, total: float | None = None, text: str | None = None) -> None:
+        """Tell how far the attempt is: shown with the task within some 3 seconds, and gone with the attempt.
+
+        `done` of `total`, or without a total the share that is done, 0 to 1. `text`: at most 200 characters. From
+        any thread, as often as you like; in a process of its own it is not seen. Raises ValueError for
+        a share that is not from 0 to 1.
+        """
+        share = done / total if total else float(done)
+        if not 0 <= share <= 1:
+            raise ValueError(f"done is 0 to total, or 0 to 1 without it, not {done} of {total}")
+        self.progress_made = Progress(share, text[:PROGRESS_CHARS_MAX] if text else None)
 
     def headers(self) -> dict[str, str]:
         """Return HTTP headers that let a called service recognise repeats and latecomers.

@@ -10,7 +10,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -36,8 +37,9 @@ class Liveness:
         concurrency: int,
         sdk: str,
         running: Callable[[], int],
+        signs: Callable[[], Mapping[str, Any]],
     ) -> None:
-        """`running` counts the attempts under way; it is shown with the other facts."""
+        """`running` counts the attempts under way; it is shown with the other facts, and so are `signs`."""
         self._conveyor = conveyor
         self._facts = {
             "host": socket.gethostname(),
@@ -47,6 +49,7 @@ class Liveness:
             "sdk": sdk,
         }
         self._running = running
+        self._signs = signs
         self._shown = False
         self._closing = asyncio.Event()
 
@@ -67,7 +70,8 @@ class Liveness:
 
     async def beat(self) -> None:
         """Renew the key now; raises one of `TROUBLE`."""
-        await self._conveyor.beat(msgspec.json.encode({**self._facts, "running": self._running()}))
+        told = {**self._facts, "running": self._running(), **self._signs()}
+        await self._conveyor.beat(msgspec.json.encode(told))
 
     async def run(self) -> None:
         """Renew the key until `close`."""

@@ -32,6 +32,12 @@ log = logging.getLogger("duly.worker")
 CANCEL_GRACE_S = 1.0
 """A cancelled handler has this long to tidy up before its outcome is reported without it."""
 
+PROGRESS_MAX = 1000
+"""Of at most so many attempts it is told how far they are."""
+
+UNKNOWN_TYPES_MAX = 20
+"""At most so many types that it has no handler for are told."""
+
 TIMEOUT_S_MAX = 10 * 366 * 86_400.0
 """Longest timer that is set: ten years."""
 
@@ -86,6 +92,20 @@ class Runner:
             for run in self._runs.values()
             for entry in (run.entry, *run.repeats)
         }
+
+    def signs(self) -> dict[str, Any]:
+        """What the worker tells of itself beside the number of its attempts: nothing, most of the time."""
+        made = [
+            {"id": run.entry.id, "token": run.entry.token, "share": told.share, "text": told.text}
+            for run in list(self._runs.values())
+            if (told := run.ctx.progress_made) is not None
+        ]
+        signs: dict[str, Any] = {}
+        if made:
+            signs["progress"] = made[:PROGRESS_MAX]
+        if self._unknown_types:
+            signs["unknown_types"] = sorted(self._unknown_types)[:UNKNOWN_TYPES_MAX]
+        return signs
 
     # Into a slot
 

@@ -81,6 +81,7 @@ class Session:
             settings.concurrency,
             f"duly-python/{version('duly')}",
             lambda: self._runner.running,
+            self._runner.signs,
         )
         self._control = Control(self._conveyor, self._runner.cancel)
         self._reader = Reader(

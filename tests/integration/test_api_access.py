@@ -1,5 +1,6 @@
 """Who may do what: tokens and roles, what each sees, and how often it may ask."""
 
+import asyncio
 import gzip
 import hashlib
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from waiting import wait_for
 from worker_rig import running
 
 from duly.nodes.api.access import FAILURES_MAX, ROUTES
+from duly.nodes.client import Client
 from duly.nodes.setting_values import Role
 from duly.nodes.settings import Token
 from duly.nodes.worker import Context, Worker
@@ -249,3 +251,31 @@ async def test_a_worker_shows_its_token_to_start(guarded: RunningNode, redis_url
         await wait_for(completed, 30, "the start of one is confirmed")
     assert ran == ["knows"]
     assert (await guarded.client.get(tasks["reads"].id)).status != "completed"
+
+
+async def test_the_text_of_a_progress_is_for_those_who_may_see_payloads(
+    guarded: RunningNode, redis_url: str
+) -> None:
+    worker, go_on = Worker(redis_url, id="w"), asyncio.Event()
+
+    @worker.task("t")
+    async def held(ctx: Context) -> None:
+        ctx.progress(0.5, text="secret")
+        await go_on.wait()
+
+    async with running(worker):
+        task = await guarded.client.submit("t")
+        texts: dict[str, str | None] = {}
+
+        async def told() -> bool:
+            for secret in ("r-secret", "p-secret"):
+                async with Client(guarded.url, secret) as client:
+                    said = (await client.explain(task.id)).reasons[0]
+                if said.get("progress") != 0.5:
+                    return False
+                texts[secret] = said["progress_text"]
+            return True
+
+        await wait_for(told, 60, "the progress")
+        go_on.set()
+    assert texts == {"r-secret": None, "p-secret": "secret"}

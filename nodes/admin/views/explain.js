@@ -35,6 +35,7 @@ function facts({ code: _code, message: _message, ...rest }) {
 
 function content(name, value) {
   if (TIMES.has(name)) return time(value, { both: true });
+  if (name === "progress") return [h("progress", { value, max: 1, "aria-label": "Progress" }), ` ${Math.round(100 * value)} %`];
   if (name.endsWith("_s")) return duration(value);
   if (name === "holders") return value.map((id) => h("div", null, h("a", { class: "mono", href: `/admin/tasks/${id}` }, id)));
   return Array.isArray(value) ? value.join(", ") : String(value);
