@@ -29,7 +29,7 @@ from duly.storage.permits import Grant, Rate
 from duly.storage.redis import TROUBLE, is_of_one_queue
 from duly.storage.slots import DueRow
 from duly.storage.stream_facts import Backlog
-from duly.wheel.durations import to_us
+from duly.wheel.durations import from_us, to_us
 
 log = logging.getLogger("duly.dispatcher")
 
@@ -191,17 +191,18 @@ class Firing:
                 clock = self._context.clock
                 # Not what our clock shows while it waits for the cluster's to catch up.
                 now_us = clock.now_us() - clock.ahead_us
-                due = [pair for pair in left if to_us(pair[1].next_run_at) <= now_us]
+                now = from_us(now_us)
+                due = [pair for pair in left if pair[1].next_run_at <= now]
                 if due:
                     backlog = await publish(due)
                     if backlog is None or len(due) == len(left):
                         return backlog
-                    left = [pair for pair in left if to_us(pair[1].next_run_at) > now_us]
+                    left = [pair for pair in left if pair[1].next_run_at > now]
                     continue
                 if not out.is_set():
                     out.set()  # what comes after it may be due sooner
                     holding.enter_context(self._held_back())
-                next_us = min(to_us(row.next_run_at) for _, row in left)
+                next_us = to_us(min(row.next_run_at for _, row in left))
                 await anyio.sleep(math.ceil((next_us - now_us) / 1000) / 1000)
 
     async def backlog(self, queue: str, say: Callable[[], int]) -> Backlog | None:

@@ -32,6 +32,7 @@ log = logging.getLogger("duly.recorder")
 
 _DEFAULT = Backoff()
 _decoder = msgspec.json.Decoder(Backoff)
+_is_json = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def decide(
@@ -190,7 +191,7 @@ def _json(raw: bytes | None) -> str | None:
         return None
     text = raw.decode(errors="replace")
     try:
-        msgspec.json.decode(raw, type=msgspec.Raw)
+        _is_json(raw)
     except _UNREADABLE:
         return msgspec.json.encode(text.replace("\0", "�")).decode()
     return text
@@ -206,7 +207,7 @@ def _number(fields: dict[bytes, bytes], name: bytes) -> float | None:
     if not fields.get(name):
         return None
     try:
-        value = float(_text(fields, name))
+        value = float(fields[name])
     except ValueError:
         raise ValueError(f"{name.decode()}: not a number") from None
     if not math.isfinite(value):

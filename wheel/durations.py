@@ -37,7 +37,6 @@ _CALENDAR_DURATION = re.compile(r"P[0-9.,WD]*[YM]")
 _DURATION_EXPECTED = "expected seconds (a number) or an ISO 8601 duration such as PT5M or P1DT2H"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _TIME = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})"
     r"(?:\.([0-9]{1,9}))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
@@ -105,7 +104,8 @@ def to_us(instant: datetime) -> int:
     """Microseconds since the epoch, exact. Raises ValueError if `instant` has no time zone."""
     if instant.utcoffset() is None:
         raise ValueError(f"a datetime without a time zone is not an instant: {instant!r}")
-    return (instant - _EPOCH) // _MICROSECOND
+    since = instant - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def from_us(instant_us: int) -> datetime:
