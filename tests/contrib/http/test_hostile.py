@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import trustme
 from delivery_rig import LOOPBACK, deliver
-from hostile_server import Got, Hostile, Play, answers, hostile
+from hostile_server import Got, Hostile, Play, answers, hostile, redirects
 
 from duly.contrib import http
-from duly.contrib.http import ConnectionFailedError, DeadlineError
+from duly.contrib.http import ConnectionFailedError, DeadlineError, RefusedError
 
 MEGABYTE = 1_048_576
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -231,3 +231,18 @@ async def test_a_server_without_tls_is_no_https() -> None:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(ConnectionFailedError, match=r"TLS with 127\.0\.0\.1"):
             await deliver(f"https://127.0.0.1:{port}/")
+
+
+async def test_a_redirect_from_https_to_http_is_refused(
+    authority: trustme.CA, tmp_path: Path
+) -> None:
+    ca_file = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(ca_file)
+    settings = http.Settings(allow_networks=LOOPBACK, ca_file=str(ca_file))
+    tls = certificate(authority, "127.0.0.1")
+    async with hostile(answers()) as plain:
+        leads = redirects(to=f"http://127.0.0.1:{plain.port}/")
+        async with hostile(leads, tls=tls) as server:
+            with pytest.raises(RefusedError, match="redirects from https to http"):
+                await deliver(f"https://127.0.0.1:{server.port}/", settings=settings)
+        assert plain.got == []
