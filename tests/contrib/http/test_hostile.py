@@ -88,6 +88,13 @@ async def test_a_gzip_bomb_is_not_unpacked() -> None:
     assert (result["status"], result["body"]) == (200, None)
 
 
+async def test_what_is_said_to_be_packed_is_not_even_tried() -> None:
+    packed = b"Content-Encoding: gzip\r\nContent-Length: 6\r\n\r\nno zip"
+    async with hostile(says(HEAD + packed)) as server:
+        result = await deliver(f"http://127.0.0.1:{server.port}/")
+    assert (result["status"], result["body"]) == (200, None)
+
+
 @pytest.mark.parametrize(
     ("head", "piece"),
     [
