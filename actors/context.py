@@ -1,5 +1,6 @@
 """What every actor is given: options, stores, the clock, and the others' mailboxes."""
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -140,6 +141,8 @@ class Context:
     """Where the slots are; None if there is only one store."""
     store: int = 0
     """Number of the store that this context is of: each has a context of its own."""
+    bulk_news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a bulk action was added here: the node need not wait for its next look."""
     home: Database | None = None
     """Of several stores, the first one, for the others: it has what is not of a task."""
 

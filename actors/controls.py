@@ -1,10 +1,10 @@
 """What operators have set of the queues, as this node knows it.
 
-The table is the truth. A change is announced over Redis, and the table is read again all the while,
-so a node knows of a change within a second. While PostgreSQL is away, what was last read counts.
+The table is the truth. A change is announced over Redis. If the announcement is lost, the prefetcher's next sweep
+tells that the table has changed; if there has been no sweep for a while, the table is read again. So a node knows of a
+change within a second. While PostgreSQL is away, what was last read counts.
 """
 
-import asyncio
 import logging
 from typing import NoReturn
 
@@ -22,6 +22,7 @@ from duly.storage.redis import TROUBLE
 log = logging.getLogger("duly.controls")
 
 _EVERY_S = 0.7  # and the statement: a second in all, if the announcement was lost
+_INSTANT_S = 0.001  # as good as now: less may not even change the time when a wait would end
 _SILENCE_S = 10.0
 
 
@@ -33,7 +34,7 @@ class ControlReader(Actor[NoReturn]):
     def __init__(self, context: Context) -> None:
         super().__init__(Mailbox("controls", 1))
         self._context = context
-        self._news = asyncio.Event()
+        self._news = context.controls.news
         board = context.vitals.postgres
         self._reading = Patience("reading what is set of queues", log, board)
         self._at_home = Patience("reading what is set of queues in the first store", log)
@@ -48,8 +49,11 @@ class ControlReader(Actor[NoReturn]):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._hear)
             while not self.stopping.is_set():
-                with anyio.move_on_after(_EVERY_S):
-                    await self._news.wait()
+                left_s = self._context.controls.known_at + _EVERY_S - self._now()
+                if left_s > _INSTANT_S and not self._news.is_set():
+                    with anyio.move_on_after(left_s):
+                        await self._news.wait()
+                    continue  # a sweep may have looked meanwhile
                 self._news.clear()
                 wait_s = await self._read()
                 if wait_s is not None:
@@ -62,15 +66,19 @@ class ControlReader(Actor[NoReturn]):
 
     async def _read(self) -> float | None:
         """Read the table; if that fails, the seconds to wait before the next try."""
+        asked_at = self._now()
         try:
             found = await self._controls()
         except StoreUnavailableError as error:
             return self._reading.failed(error)
         self._reading.worked()
-        if self._context.controls.update(found):
+        if self._context.controls.update(found, asked_at):
             # Its mailbox is full? Then it is awake, and looks at the controls soon.
             self._context.boxes.dispatcher.offer(Controlled())
         return None
+
+    def _now(self) -> float:
+        return self._context.clock.monotonic()
 
     async def _controls(self) -> list[Control]:
         """As the first store has them; while it is away, as they were copied to this one."""

@@ -5,7 +5,8 @@ Three readers over the same index:
     pass     advances a cursor per slot up to the horizon, in pages, and stops while the wheel is
              full
     sweep    every 500 ms reads whatever is due within the next 1.5 s: it finds what a lost wake or
-             a late commit left behind the cursors
+             a late commit left behind the cursors. Where sweeps take long, they come less often
+             and look further ahead
     refill   brings the best of a queue that has more due than the dispatcher can hold, or of a
              concurrency key of it
 
@@ -40,12 +41,11 @@ from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.prefetcher")
 
-_SWEEP_AHEAD_S = 1.5
+_SWEEP_AHEAD_S = 1.0  # beyond the next sweep, so that no task falls due before it is read
+_SWEEP_GROWS_S = 0.5  # from one sweep to the next: what has been looked at reaches beyond that
 _SWEEP_BACK_S = 5.0  # of a long backlog, what every sweep looks at
 _SWEEP_PAGES = 10
-_SWEEP_SHARE = (
-    5  # one that takes long, since much is due, comes less often: a fifth of the time at most
-)
+_SWEEP_SHARE = 5  # where it takes long, since much is due: a fifth of the time at most
 _SWEEP_LATEST_S = 2.0
 _PAGE = 2000
 _BITE = 500
@@ -76,6 +76,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
         self._fair_after: dict[str, str] = {}  # queue -> where its fairness keys go on
         self._patience = Patience("reading due tasks", log, context.vitals.postgres)
         self._next_sweep = 0.0
+        self._sweep_every_s = context.options.sweep_every_s
         self._next_pass = 0.0
         self._retry_at = 0.0
 
@@ -145,12 +146,12 @@ class Prefetcher(Actor[PrefetcherMessage]):
         while self._hungry_keys:
             await self._refill_key(*min(self._hungry_keys))
         if clock.monotonic() >= self._next_sweep:
-            began, every_s = clock.monotonic(), self._context.options.sweep_every_s
-            self._next_sweep = began + every_s
+            began = clock.monotonic()
+            self._next_sweep = began + self._context.options.sweep_every_s
             with self._context.meters.reading("sweep"):
                 await self._sweep()
-            took_s = clock.monotonic() - began
-            self._next_sweep += max(0.0, min(_SWEEP_SHARE * took_s, _SWEEP_LATEST_S) - every_s)
+            self._slow_down(clock.monotonic() - began)
+            self._next_sweep = began + self._sweep_every_s
         if clock.monotonic() >= self._next_pass:
             with self._context.meters.reading("pass"):
                 await self._advance()
@@ -203,16 +204,22 @@ class Prefetcher(Actor[PrefetcherMessage]):
         if refilled is not None:
             await box.send(refilled)
 
+    def _slow_down(self, took_s: float) -> None:
+        """Sweep as often as such sweeps should come, but for what this one has not looked ahead."""
+        latest_s = min(_SWEEP_LATEST_S, self._sweep_every_s + _SWEEP_GROWS_S)
+        every_s = self._context.options.sweep_every_s
+        self._sweep_every_s = max(every_s, min(_SWEEP_SHARE * took_s, latest_s))
+
     async def _sweep(self) -> None:
         """All that is due, one page of each slot. Where there is more, the rest of it next time.
 
         There, what has come due of late is looked at each time all the same.
         """
         now_us = self._context.clock.now_us()
-        before = from_us(now_us + round(_SWEEP_AHEAD_S * 1e6))
+        before = from_us(now_us + round((self._sweep_every_s + _SWEEP_AHEAD_S) * 1e6))
         lately = Cursor(from_us(now_us - round(_SWEEP_BACK_S * 1e6)), UUID(int=0))
         cursors = {slot: self._swept.get(slot, _BEGINNING) for slot in self._cursors}
-        rows, more = await self._page(cursors, before)
+        rows, more = await self._swept_page(cursors, before)
         await self._pass_on(rows)
         self._swept = {slot: cursor for slot, cursor in more.items() if cursor < lately}
         cursors = {slot: max(cursor, lately) for slot, cursor in more.items()}
@@ -221,6 +228,19 @@ class Prefetcher(Actor[PrefetcherMessage]):
                 return
             rows, cursors = await self._page(cursors, before)
             await self._pass_on(rows)
+
+    async def _swept_page(
+        self, cursors: _Cursors, before: datetime
+    ) -> tuple[list[DueRow], _Cursors]:
+        """A page, and with it whether what is set of queues has changed, where that needs no statement of its own."""
+        context = self._context
+        if self._saturated or self._saturated_keys or context.home is not None:
+            return await self._page(cursors, before)
+        asked_at = context.clock.monotonic()
+        page, state = await slots.sweep(context.db, cursors, before, _per_slot(cursors, _PAGE))
+        self._patience.worked()
+        context.controls.check(state, asked_at)
+        return page.rows, page.more
 
     async def _advance(self) -> None:
         """One page of the pass. Comes again at once until the horizon is reached."""
@@ -246,7 +266,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
         self, cursors: _Cursors, before: datetime, room: int = _PAGE
     ) -> tuple[list[DueRow], _Cursors]:
         """A page that fits into this room, and the cursors of the slots that have more."""
-        per_slot = max(1, min(max(_PAGE, 4 * len(cursors)), room) // len(cursors))
+        per_slot = _per_slot(cursors, room)
         now = from_us(self._context.clock.now_us())
         without = sorted(self._saturated), sorted(self._saturated_keys)
         page = await slots.due(self._context.db, cursors, before, per_slot, *without, now)
@@ -267,3 +287,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
             except ActorCrashedError:
                 pass  # its restart takes us along
             return
+
+
+def _per_slot(cursors: _Cursors, room: int) -> int:
+    return max(1, min(max(_PAGE, 4 * len(cursors)), room) // len(cursors))

@@ -21,7 +21,7 @@ log = logging.getLogger("duly.ticker")
 _BITE = 500  # so that a stall's catch-up leaves room for other work in between
 _IDLE_S = 60.0
 _MESSAGES = 100
-_SOON_US = 2_000_000  # more than the prefetcher's sweep looks ahead
+_SOON_US = 3_500_000  # more than the prefetcher's sweep looks ahead
 
 
 class Ticker(Actor[TickerMessage]):

@@ -1,14 +1,16 @@
 """What operators set of a queue: whether it is paused, its rate, how much of it may run at once."""
 
 import math
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from duly.storage import audit
 from duly.storage.audit import Note
 from duly.storage.database import Database
 from duly.storage.permits import Rate
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Control(NamedTuple):
@@ -52,6 +54,12 @@ class ControlChange(NamedTuple):
 async def controls(db: Database) -> list[Control]:
     """Of every queue of which anything was ever set."""
     return [Control(*row) for row in await db.fetch("queue_controls")]
+
+
+def state(controls: Iterable[Control]) -> int:
+    """A number that grows with each change, whoever's clock it goes by; `slots.sweep` answers the same one."""
+    since = (one.updated_at - _EPOCH for one in controls if one.updated_at is not None)
+    return sum(age // timedelta(microseconds=1) for age in since)
 
 
 async def control(

@@ -186,6 +186,24 @@ async def due(
     return page._replace(more=page.more | ends)
 
 
+async def sweep(
+    db: Database, cursors: dict[int, Cursor], before: datetime, per_slot: int
+) -> tuple[DuePage, int]:
+    """As `due` of all queues and keys; also in which state the controls of queues are (see `queues.state`)."""
+    where = (
+        list(cursors), [c.at for c in cursors.values()], [c.id for c in cursors.values()], before, per_slot,
+    )  # fmt: skip
+    rows: list[DueRow] = []
+    controls = 0
+    for row in await db.fetch("sweep", *where):
+        *task, state = row
+        if state is None:
+            rows.append(DueRow(*task))
+        else:
+            controls = int(state)
+    return _page(rows, per_slot), controls
+
+
 def _page(rows: list[DueRow], per_slot: int) -> DuePage:
     counts: dict[int, int] = {}
     last: dict[int, Cursor] = {}

@@ -123,6 +123,7 @@ class BulkHandlers:
         retention = timedelta(seconds=self._context.options.retention_s)
         now = from_us(now_us)
         added = await self._add(job, now - retention, now, note("bulk", details))
+        self._wake_runners()
         return answers.body(_view(added), 202, {"Location": f"/v1/bulk/{job.id}"})
 
     async def list(self, request: web.Request) -> web.Response:
@@ -157,6 +158,9 @@ class BulkHandlers:
         if job is None:
             raise not_found(f"bulk job {job_id}")
         return job
+
+    def _wake_runners(self) -> None:
+        self._context.bulk_news.set()
 
     # What is asked of the store
 

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, NoReturn
 from uuid import UUID
 
+import anyio
 import msgspec
 
 from duly.actors.context import Context
@@ -27,7 +28,9 @@ from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.bulk")
 
-_LOOK_EVERY_S = 2.0
+_LOOK_EVERY_S = (
+    5.0  # for those whose node is gone, or busy; a node hears of those that were added to it
+)
 _DEAD_S = 15.0
 """An owner that has recorded nothing for so long is gone."""
 _PAGE_MAX = 100
@@ -37,7 +40,7 @@ _BREATH_S = 0.02  # after a page without any task that fits
 
 
 class BulkRunner(Actor[NoReturn]):
-    """Looks for work every two seconds."""
+    """Looks for work when some was added here, and every few seconds."""
 
     name = "bulk"
 
@@ -49,7 +52,7 @@ class BulkRunner(Actor[NoReturn]):
 
     async def run(self) -> None:
         wait_s = _LOOK_EVERY_S
-        while not await self.pause(wait_s * random.uniform(0.8, 1.2)):
+        while not await self._wait(wait_s * random.uniform(0.8, 1.2)):
             try:
                 now = self._now()
                 dead_since = now - timedelta(seconds=_DEAD_S)
@@ -60,6 +63,17 @@ class BulkRunner(Actor[NoReturn]):
                 wait_s = _LOOK_EVERY_S
             except StoreUnavailableError as error:
                 wait_s = max(_LOOK_EVERY_S, self._patience.failed(error))
+
+    async def _wait(self, seconds: float) -> bool:
+        """Until it is time to look, or something was added; answers whether a stop has begun."""
+        with anyio.move_on_after(seconds):
+            await self._context.bulk_news.wait()
+        self._context.bulk_news.clear()
+        return self.stopping.is_set()
+
+    def request_stop(self) -> None:
+        super().request_stop()
+        self._context.bulk_news.set()
 
     async def _carry_out(self, job: Job) -> None:
         log.info("bulk %s %s goes on", job.action, job.id)

@@ -44,10 +44,12 @@ where a.application_name = any($1::text[]) and a.usename = current_user
       and l.mode in ('RowShareLock', 'RowExclusiveLock')
   );
 
--- name: due
+-- part: due_columns
+t.id, t.slot, t.next_run_at, t.version, t.priority, t.queue, t.concurrency_key, t.fairness_key;
+
+-- part: due_tasks
 -- Pending tasks of each slot, after its cursor and before $4, at most $5 a slot.
-select t.id, t.slot, t.next_run_at, t.version, t.priority, t.queue, t.concurrency_key, t.fairness_key
-from unnest($1::smallint[], $2::timestamptz[], $3::uuid[]) as c (slot, after_at, after_id)
+unnest($1::smallint[], $2::timestamptz[], $3::uuid[]) as c (slot, after_at, after_id)
 cross join lateral (
     select id, slot, next_run_at, version, priority, queue, concurrency_key, fairness_key from tasks
     where slot = c.slot and status = 'pending' and not paused
@@ -55,11 +57,23 @@ cross join lateral (
     order by next_run_at, id limit $5
 ) t;
 
+-- name: due
+select {due_columns} from {due_tasks};
+
+-- name: sweep
+-- The same, and a row without a task that tells in which state the table `queues` is: a number that grows with
+-- each change of it, since each sets a later `updated_at`. So a change is seen without a statement of its own.
+select {due_columns}, null::numeric as controls from {due_tasks}
+union all
+select null, null, null, null, null, null, null, null,
+       coalesce(sum((extract(epoch from updated_at) * 1000000)::bigint), 0)
+from queues;
+
 -- name: due_but
 -- The same, but of the queues $6 only those due after $7, and so of the concurrency keys $9 in the
 -- queues $8. There may be millions to leave out: so no more than $10 a slot are looked at. Where it ends
 -- for that reason, the last one is answered too, wanted or not.
-select t.id, t.slot, t.next_run_at, t.version, t.priority, t.queue, t.concurrency_key, t.fairness_key,
+select {due_columns},
        t.wanted, t.place = $10 as more
 from unnest($1::smallint[], $2::timestamptz[], $3::uuid[]) as c (slot, after_at, after_id)
 cross join lateral (

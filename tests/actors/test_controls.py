@@ -13,6 +13,7 @@ from virtual_time import VIRTUAL_TIME
 
 from duly.actors.controls import ControlReader
 from duly.actors.runtime import Child, Supervisor
+from duly.storage import queues
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.queues import Control
 
@@ -61,7 +62,7 @@ class Rig:
         return self.context.controls.of("q").paused
 
 
-PAUSED = Control("q", paused=True, paused_by="ann", paused_at=at(0))
+PAUSED = Control("q", paused=True, paused_by="ann", paused_at=at(0), updated_at=at(0))
 
 
 async def test_it_is_known_before_the_node_starts_and_nothing_is_set_of_others() -> None:
@@ -92,6 +93,26 @@ async def test_without_an_announcement_it_is_known_within_a_second() -> None:
         reads = rig.table.reads
         await anyio.sleep(10.0)
         assert rig.table.reads - reads <= 15
+
+
+async def test_while_sweeps_tell_that_nothing_has_changed_the_table_is_not_read() -> None:
+    rig = Rig()
+    rig.table.rows = [PAUSED]
+    controls = rig.context.controls
+    state = queues.state([PAUSED])
+    async with rig.running():
+        reads = rig.table.reads
+        for _ in range(20):
+            await anyio.sleep(0.5)
+            controls.check(state, rig.context.clock.monotonic())
+        assert rig.table.reads == reads
+        rig.table.rows = []
+        controls.check(queues.state([]), rig.context.clock.monotonic())
+        await anyio.sleep(0.01)
+        assert not rig.paused
+        rig.table.rows = [PAUSED]
+        await anyio.sleep(1.0)  # without any further sweep
+        assert rig.paused
 
 
 async def test_what_was_last_read_counts_while_the_servers_are_away(

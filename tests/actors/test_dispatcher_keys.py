@@ -177,7 +177,7 @@ async def test_waits_double_up_to_a_limit_and_a_busy_key_is_tried_at_once() -> N
 
 def limit(firing: Firing, most: int | None) -> None:
     firing.database.queue_limits = {} if most is None else {"q": most}
-    firing.context.controls.update([Control("q", max_in_flight=most)])
+    firing.context.controls.update([Control("q", max_in_flight=most)], 0.0)
 
 
 async def test_no_more_of_a_queue_than_max_in_flight_and_other_queues_go_on() -> None:

@@ -30,7 +30,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 def control(firing: Firing, *controls: Control) -> None:
     """As the reader of the controls does."""
-    assert firing.context.controls.update(controls)
+    assert firing.context.controls.update(controls, 0.0)
     firing.context.boxes.dispatcher.offer(Controlled())
 
 
@@ -81,7 +81,11 @@ async def test_what_was_claimed_before_the_pause_goes_out() -> None:
     firing.database.latency_s = 0.5
     async with firing.running():
         firing.database.put(*(due_row(-1) for _ in range(10)))
-        await wait_for(lambda: firing.database.calls["due"] > 1, 60, "the rows are read")
+        await wait_for(
+            lambda: firing.database.calls["due"] + firing.database.calls["sweep"] > 1,
+            60,
+            "the rows are read",
+        )
         await anyio.sleep(0.2)  # their claim is under way
         control(firing, PAUSED)
         await published(firing, 10)

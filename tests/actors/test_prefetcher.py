@@ -18,6 +18,7 @@ from duly.actors.messages import Due, Ownership
 from duly.actors.prefetcher import Prefetcher
 from duly.actors.ready import FULL
 from duly.actors.ticker import Ticker
+from duly.storage import slots
 from duly.storage.errors import StoreUnavailableError
 from duly.wheel.durations import to_us
 
@@ -86,6 +87,28 @@ async def test_a_late_commit_behind_the_cursor_fires_on_time() -> None:
         await published(firing, 1)
         assert firing.streams.ids == [late.id]
         assert seconds() - 25 < 0.05
+
+
+async def test_where_sweeps_take_long_they_look_further_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    swept = slots.sweep
+
+    async def slowly(*args: Any) -> Any:
+        found = await swept(*args)
+        await anyio.sleep(0.4)
+        return found
+
+    monkeypatch.setattr(slots, "sweep", slowly)
+    firing = firing_endless()
+    firing.database.put(*[due_row(60 + number) for number in range(8)])
+    async with firing.running():
+        await anyio.sleep(20.2)  # the pass has read up to 120 s
+        before = firing.database.calls["sweep"]
+        firing.database.put(*[due_row(30 + number / 20) for number in range(100)])
+        await published(firing, 100)
+        assert firing.database.calls["sweep"] - before <= 9
+    assert max(lag_us(firing, one) for one in firing.streams.published) < 50_000
 
 
 async def test_a_change_that_the_wheel_did_not_hear_of() -> None:
@@ -240,12 +263,12 @@ async def test_a_restarted_prefetcher_learns_which_queues_are_saturated() -> Non
 async def test_the_store_being_away_is_waited_out() -> None:
     firing = firing_endless()
     away = StoreUnavailableError("away")
-    firing.database.errors.extend([("due", away, False)] * 6)
+    firing.database.errors.extend([("sweep", away, False)] * 6)
     row = due_row(0.5)
     firing.database.put(row)
     async with firing.running():
         await published(firing, 1, within_s=15)
-        assert firing.database.calls["due"] < 20
+        assert firing.database.calls["sweep"] < 20
     assert firing.streams.ids == [row.id]
 
 
@@ -255,7 +278,7 @@ async def test_an_outage_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     firing = firing_endless()
     async with firing.running():
         await anyio.sleep(5)
-        firing.database.errors.extend([("due", StoreUnavailableError("away"), False)] * 6)
+        firing.database.errors.extend([("sweep", StoreUnavailableError("away"), False)] * 6)
         await anyio.sleep(2)
         assert "reading due tasks" in firing.context.vitals.postgres.now
         await anyio.sleep(20)
@@ -264,6 +287,31 @@ async def test_an_outage_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
         "reading due tasks fails, trying on: away",
         "reading due tasks works again after 6 failures",
     ]
+
+
+async def test_a_sweep_tells_whether_what_is_set_of_queues_has_changed() -> None:
+    firing = firing_endless()
+    controls = firing.context.controls
+    controls.update([], 0.0)
+    async with firing.running():
+        await anyio.sleep(5)
+        assert not controls.news.is_set()
+        assert seconds() - controls.known_at < 0.6
+        firing.database.controls_state = 1
+        await wait_for(controls.news.is_set, 0.6, "a sweep has seen it")
+        known_at = controls.known_at
+        await anyio.sleep(5)
+        assert controls.known_at == known_at
+
+
+async def test_what_is_set_of_queues_is_in_the_first_store() -> None:
+    firing = firing_endless()
+    firing.context.home = firing.context.db
+    firing.database.controls_state = 1
+    async with firing.running():
+        await anyio.sleep(5)
+        assert not firing.context.controls.news.is_set()
+        assert firing.database.calls["sweep"] == 0
 
 
 async def test_at_rest_two_statements_a_second() -> None:

@@ -249,7 +249,7 @@ async def test_a_change_counts_for_all_once_one_node_has_told_redis(
         await anyio.sleep(60)
         changed = rated(*after)._replace(updated_at=NOW + timedelta(seconds=1))
         one = cluster.nodes["a"].context
-        one.controls.update([changed])
+        one.controls.update([changed], 0.0)
         assert changed.pace is not None
         await one.streams.permits.next_s("q", changed.pace)
         cluster.out.clear()

@@ -80,6 +80,18 @@ async def test_a_cancel_takes_all_that_fit_and_nothing_else(node: RunningNode) -
     assert {note["details"]["bulk"] for note in each} == {job["id"]}
 
 
+async def test_what_is_added_here_does_not_wait_for_the_next_look(
+    fresh_database: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_LOOK_EVERY_S", 3600.0)
+    async with running_node(fresh_database, redis_url) as node:
+        for queue in ("one", "two"):
+            ids = await submitted(node, 3, queue=queue)
+            job = await begun(node, "cancel", {"queue": queue})
+            assert (await ended(node, job["id"]))["status"] == "done"
+            assert await statuses(node, ids) == {"cancelled"}
+
+
 async def test_a_running_task_is_cancelled_in_redis_too(node: RunningNode, redis_url: str) -> None:
     task = await node.running_task("a", queue="old")
     async with Redis.from_url(redis_url) as redis:

@@ -1,15 +1,17 @@
 """What is set of queues: each change leaves the rest as it is, and is in the audit log."""
 
 from datetime import timedelta
+from uuid import UUID
 
 import msgspec
 from store_rig import NOW, query
 
-from duly.storage import audit, queues, upkeep
+from duly.storage import audit, queues, slots, upkeep
 from duly.storage.audit import Filter, Note
 from duly.storage.database import Database
 from duly.storage.permits import Rate
 from duly.storage.queues import Control, ControlChange
+from duly.storage.slots import Cursor
 
 ANN, BOB = Note("ann", "admin", "queue", '{"queue": "q"}'), Note("bob", "admin", "queue")
 LATER = NOW + timedelta(minutes=1)
@@ -40,6 +42,22 @@ async def test_who_paused_a_queue_stays_until_it_is_resumed(db: Database) -> Non
     assert (other.paused, other.paused_by, other.paused_at) == (True, "ann", NOW)
     resumed = await queues.control(db, "q", ControlChange(paused=False), LATER, BOB)
     assert (resumed.paused, resumed.paused_by, resumed.paused_at) == (False, None, None)
+
+
+async def test_a_sweep_tells_of_each_change_by_whatever_clock(db: Database) -> None:
+    async def swept() -> int:
+        cursor = Cursor(NOW, UUID(int=0))
+        page, state = await slots.sweep(db, {7: cursor, 8: cursor}, LATER, 5)
+        assert page.rows == []
+        assert state == queues.state(await queues.controls(db))
+        return state
+
+    states = [await swept()]
+    for queue, at in (("q", LATER), ("r", NOW), ("q", NOW), ("r", NOW)):
+        await queues.control(db, queue, ControlChange(paused=True), at, ANN)
+        states.append(await swept())
+    assert states == sorted(set(states))
+    assert states[0] == 0
 
 
 async def test_each_change_is_in_the_audit_log(db: Database) -> None:

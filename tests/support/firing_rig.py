@@ -97,6 +97,8 @@ class FakeDatabase:
         self.most_running: Counter[str] = Counter()
         """How many did, by key."""
         self.calls: Counter[str] = Counter()
+        self.controls_state = 0
+        """Of what is set of queues (see `queues.state`)."""
         self.rows_read = 0
         self.rows_looked_at = 0  # of queues and keys to leave out
 
@@ -196,6 +198,11 @@ class FakeDatabase:
     ) -> list[Record]:  # fmt: skip
         pages = self._pages(slots, ats, after, before)
         return self._read([row for page in pages for row in page[:per_slot]])
+
+    def _sweep(self, *where: Any) -> list[Record]:
+        rows = [Record({**dict(row.items()), "controls": None}) for row in self._due(*where)]
+        blank: dict[str, None] = dict.fromkeys(DueRow._fields[:-1])
+        return [*rows, Record({**blank, "controls": self.controls_state})]
 
     def _due_but(
         self, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime,

@@ -62,7 +62,7 @@ class Cluster:
     def control(self, *controls: Control) -> None:
         """As the readers of the controls do, on every node."""
         for node in self.nodes.values():
-            node.context.controls.update(controls)
+            node.context.controls.update(controls, 0.0)
             node.context.boxes.dispatcher.offer(Controlled())
 
     async def send(self, rows: Sequence[DueRow]) -> None:

@@ -48,6 +48,10 @@ class StoresBulkHandlers(BulkHandlers):
         """Goes on to its end, whatever becomes of the caller: a job is in all stores, or stopped in each."""
         return await asyncio.shield(self._add_to_all(job, forget_before, now, noted))
 
+    def _wake_runners(self) -> None:
+        for context in self._stores.contexts:
+            context.bulk_news.set()
+
     async def _add_to_all(
         self, job: NewJob, forget_before: datetime, now: datetime, noted: Note
     ) -> Job:

@@ -34,6 +34,7 @@ class Idle:
             {
                 "statements_per_s": spent["transactions"],
                 "redis_commands_per_s": spent["commands"],
+                "redis_requests_per_s": spent["requests"],
                 "node_cpu_percent": 100 * spent["node_cpu_s"],
                 "node_memory_mb": rig.node.memory_info().rss / 1e6,
             }
@@ -52,5 +53,6 @@ async def counters(rig: Rig) -> Figures:
     return {
         "transactions": transactions,
         "commands": info["total_commands_processed"],
+        "requests": info["total_reads_processed"],  # commands inside scripts are none
         "node_cpu_s": times.user + times.system,
     }

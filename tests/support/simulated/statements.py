@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -353,6 +353,17 @@ def due(
 ) -> list[Row]:  # fmt: skip
     pages = _due_pages(store, slots, ats, after, before)
     return [pick(row, _DUE) for page in pages for row in page[:limit]]
+
+
+@statement
+def sweep(
+    store: Store, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime,
+    limit: int,
+) -> list[Row]:  # fmt: skip
+    rows = [row | {"controls": None} for row in due(store, slots, ats, after, before, limit)]
+    ages = [row["updated_at"] - datetime(1970, 1, 1, tzinfo=UTC) for row in store.queues.values()]
+    state = sum(age // timedelta(microseconds=1) for age in ages)
+    return [*rows, dict.fromkeys(_DUE) | {"controls": state}]
 
 
 @statement
