@@ -28,7 +28,7 @@ async def cancel(
 ) -> Cancelled | None:
     """Cancel a pending or running task (`only`: in this status); None if there is none by that id.
 
-    A one-off is one statement. Of a periodic task the occurrence that waits or runs is cancelled, and
+    None, too, of one whose attempt has completed, though that is not recorded yet. A one-off is one statement. Of a periodic task the occurrence that waits or runs is cancelled, and
     what else came due is skipped, as `ended`: read, decided, and written if it is still as it was read.
     Raises `StoreUnavailableError` if it changes all the time, too.
     """
@@ -39,7 +39,7 @@ async def cancel(
         if done is not None:
             return done
         row = (await stored.courses(db, [task_id])).get(task_id)
-        if row is None or (only is not None and row.status != only):
+        if row is None or row.completed or (only is not None and row.status != only):
             return None
         now = from_us(clock.now_us())
         decided = None if row.schedule is None else _decide(row, now)

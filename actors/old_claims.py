@@ -1,5 +1,7 @@
 """Looks whether what was claimed some time ago is where it should be: in the stream, and not for too long.
 
+completed   by a transaction of the user, and not   -> recorded
+            reported since: its worker is gone
 timed out   its worker has had it for longer than   -> `timed_out` (the SDK's own timeout comes
             its timeout and some seconds               first; this is for workers that hang)
 vanished    claimed, and neither in the stream nor  -> published again under the same token
@@ -16,10 +18,12 @@ from uuid import UUID
 import msgspec
 
 from duly.actors.context import Context
-from duly.actors.ending import end_held
+from duly.actors.ending import end, end_held
+from duly.actors.outcomes import completed
 from duly.actors.tally import Tally
 from duly.actors.vanished import Vanished
 from duly.storage import slots
+from duly.storage.claims import Ended
 from duly.storage.slots import RunningRow
 from duly.storage.stream_facts import Held
 from duly.wheel.durations import from_us
@@ -122,11 +126,21 @@ class OldClaims:
         return from_us(before_us)
 
     async def _look_at(self, rows: list[RunningRow], known: set[str]) -> None:
+        await self._end_completed(rows)
         by_queue: dict[str, list[RunningRow]] = {}
         for row in rows:
             by_queue.setdefault(row.queue, []).append(row)
         for queue, some in by_queue.items():
             await self._guarded(queue, partial(self._look_in_queue, rows=some, known=known))
+
+    async def _end_completed(self, rows: list[RunningRow]) -> None:
+        now = from_us(self._context.clock.now_us())
+        ended = [
+            completed(Ended(row.id, row.version, "lost", None, None, now), row.completion)
+            for row in rows
+            if row.completion is not None
+        ]
+        await end(self._context, ended)
 
     async def _look_in_queue(self, queue: str, rows: list[RunningRow], known: set[str]) -> None:
         if queue not in known:

@@ -44,9 +44,11 @@ def decide(
 ) -> Settlement:
     """What follows an attempt that ended.
 
-    A snooze burns no retry. A failure takes a retry if there is one and it may be retried. Else the
+    If a user's transaction has completed it, that counts, whatever was reported. A snooze burns no retry. A failure takes a retry if there is one and it may be retried. Else the
     occurrence is over: a periodic task goes on to its next one, and skips `skips_max` at most.
     """
+    if attempt.completion is not None:
+        ended = completed(ended, attempt.completion)
     if ended.outcome == "snoozed":
         return Settlement(ended, attempt, now + _delay(ended.delay_s or 0.0))
     # Lost or timed out, the work may still go on somewhere: with `fail` it must not start again.
@@ -60,6 +62,29 @@ def decide(
         backoff = _decoder.decode(attempt.backoff) if attempt.backoff else _DEFAULT
         wait = timedelta(seconds=delay_s(backoff, attempt.retry_count + 1, rand()))
     return Settlement(ended, attempt, now + wait, counts=True)
+
+
+class _Completion(msgspec.Struct):
+    """What a user's transaction has committed of an attempt."""
+
+    finished_at: datetime
+    result: msgspec.Raw
+    worker: str | None = None
+
+
+def completed(ended: Ended, completion: str) -> Ended:
+    """The attempt as a user's transaction has completed it; of when it began only a report can tell."""
+    said = _completions.decode(completion)
+    reported = ended.outcome == "completed"
+    return Ended(
+        id=ended.id,
+        token=ended.token,
+        outcome="completed",
+        worker=said.worker or ended.worker,
+        started_at=ended.started_at,
+        finished_at=ended.finished_at if reported else said.finished_at,
+        result=bytes(said.result).decode(),
+    )
 
 
 def _over(ended: Ended, attempt: Attempt, now: datetime, skips_max: int) -> Settlement:
@@ -79,6 +104,9 @@ def _over(ended: Ended, attempt: Attempt, now: datetime, skips_max: int) -> Sett
         ended, attempt, place=courses.place(course.plan, step), status="completed",
         ran=occurrences.counts(course),
     )  # fmt: skip
+
+
+_completions = msgspec.json.Decoder(_Completion)
 
 
 def _delay(seconds: float) -> timedelta:

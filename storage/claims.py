@@ -80,6 +80,8 @@ class Attempt(NamedTuple):
     type: str = ""
     next_run_at: datetime | None = None
     """When this attempt was due."""
+    completion: str | None = None
+    """If a user's transaction has completed it: `worker`, `finished_at` and `result`, as JSON."""
 
 
 class Settlement(NamedTuple):

@@ -36,6 +36,8 @@ class CourseRow(NamedTuple):
     skip_until: datetime | None
     skip_reason: str | None
     zone_data: str | None
+    completed: bool = False
+    """Its attempt runs, and a user's transaction has completed it: nothing else can become of it."""
 
 
 class Place(NamedTuple):

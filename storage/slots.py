@@ -80,6 +80,8 @@ class RunningRow(NamedTuple):
     claimed_at: datetime
     timeout: float
     owner: str
+    completion: str | None = None
+    """If a user's transaction has completed it: JSON; see `claims.Attempt`."""
 
 
 class Taken(NamedTuple):

@@ -69,6 +69,20 @@ def blocking_driver(connection: object) -> BlockingDriver:
     raise TypeError("this connection is async: use it in an async function, with await")
 
 
+def sqlstate(error: BaseException) -> str | None:
+    """The SQLSTATE of an error of PostgreSQL, by whichever driver; None for any other error."""
+    state = getattr(getattr(error, "orig", error), "sqlstate", None)
+    return state if isinstance(state, str) else None
+
+
+def detail(error: BaseException) -> str | None:
+    """The detail of an error of PostgreSQL."""
+    original = getattr(error, "orig", error)
+    diagnosis = getattr(original, "diag", None)
+    found = getattr(original, "detail", None) if diagnosis is None else diagnosis.message_detail
+    return found if isinstance(found, str) else None
+
+
 def _is_plain_alchemy(connection: object) -> bool:
     return _is(connection, "sqlalchemy", "Connection") or _is(
         connection, "sqlalchemy.orm", "Session"

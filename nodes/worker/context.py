@@ -5,6 +5,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from duly.nodes.worker import completing
 from duly.nodes.worker.effects import ExactlyOnce, Guard
 from duly.nodes.worker.outcomes import Superseded
 
@@ -159,11 +160,39 @@ class Context:
         another attempt committed meanwhile: the next attempt finds its effect. Raises RuntimeError
         for a second block in one attempt, TypeError for another kind of connection.
         """
-        if self.cancelled:
-            raise Superseded("the attempt was told to stop before it came to its effect")
+        self._refuse_if_cancelled()
         if self._guard is None:
             self._guard = Guard(self.id, self.due, self.token)
         return ExactlyOnce(self._guard, connection)
+
+    async def complete_in(self, connection: object, result: Any = None) -> None:
+        """Complete this attempt within the open transaction of `connection`: effect and outcome are one commit.
+
+            async with connection.transaction():
+                await connection.execute("update accounts set balance = balance - 10 …")
+                await ctx.complete_in(connection, {"balance": 90})
+
+        If the transaction commits, the attempt has completed with `result` (JSON of at most 256 KiB), whatever the
+        handler does, and whatever becomes of this process. If it does not, nothing has happened.
+        `connection`: as of `duly.submit_in`, to the database in which Duly keeps its tasks. Its user needs the right to
+        execute `duly.complete`.
+
+        Raises Superseded if this attempt does not count any more, AlreadyDone if it has completed before; a handler
+        lets both pass. The commit compares once more, and fails if the attempt was superseded meanwhile: let that
+        error pass, too. Raises RuntimeError if no transaction is open, TypeError for another kind of connection, Fail
+        if the result cannot be stored.
+        """
+        self._refuse_if_cancelled()
+        await completing.complete(connection, self.id, self.token, result, self.worker)
+
+    def complete_in_sync(self, connection: object, result: Any = None) -> None:
+        """`complete_in` for plain functions, and the connections of `duly.submit_in_sync`."""
+        self._refuse_if_cancelled()
+        completing.complete_sync(connection, self.id, self.token, result, self.worker)
+
+    def _refuse_if_cancelled(self) -> None:
+        if self.cancelled:
+            raise Superseded("the attempt was told to stop before it came to its effect")
 
     def cancel(self) -> None:
         """Set `cancelled`; called by the worker on its event loop."""

@@ -7,6 +7,8 @@
     `exactly_once` finds
       the effect applied        completed, with the result that was stored with it
       a newer attempt           nothing: that one reports
+    `complete_in` or its commit
+    finds another outcome       as by `exactly_once`
     raises anything else        failed, to be retried by the task's own back-off
     takes longer than allowed   failed with the type "timed_out", to be retried
 
@@ -25,6 +27,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from duly.nodes import exact_json
+from duly.nodes.transactions.drivers import detail, sqlstate
 from duly.storage.stream_facts import REPORT_JSON_BYTES_MAX
 
 RESULT_BYTES_MAX: Final = REPORT_JSON_BYTES_MAX
@@ -79,6 +82,8 @@ class Fail(Exception):
 class AlreadyDone(BaseException):
     """`exactly_once` found the effect of this occurrence applied, so its block was not run.
 
+    Or `complete_in` found the attempt completed.
+
     Left alone, it makes the attempt `completed`, with the stored result. Catch it by name if there
     is more to do after the effect. It is no `Exception`, lest a handler's `except Exception` turn
     what has been done into a failure.
@@ -91,11 +96,28 @@ class AlreadyDone(BaseException):
 
 
 class Superseded(BaseException):
-    """`exactly_once` found that this attempt no longer counts; its block was not run.
+    """`exactly_once` or `complete_in` found that this attempt no longer counts; the block was not run.
 
     A newer attempt has applied its effect, or the attempt was told to stop. Left alone, the attempt
     ends without a report, which would be stale. It is no `Exception`, for the same reason.
     """
+
+
+_STALE: Final = "DU002"
+_COMPLETED: Final = "DU003"
+"""What `duly.complete` raises, or the commit after it."""
+
+_RESULT: Final = exact_json.ExactDecoder[Any]()
+
+
+def over(error: BaseException) -> BaseException:
+    """AlreadyDone or Superseded if that is what an error of PostgreSQL says; else the error itself."""
+    state = sqlstate(error)
+    if state == _STALE:
+        return Superseded(str(error))
+    if state == _COMPLETED:
+        return AlreadyDone(_RESULT.decode((detail(error) or "null").encode()))
+    return error
 
 
 class Outcome(NamedTuple):
@@ -129,7 +151,7 @@ def completed(value: object) -> Outcome:
 
 def raised(error: BaseException) -> Outcome:
     """Return the outcome of a handler that raised `error`; SUPERSEDED: it is not to be reported."""
-    leaves = list(_leaves(error))  # a task group wraps what was raised in it
+    leaves = [over(leaf) for leaf in _leaves(error)]  # a task group wraps what was raised in it
     if any(isinstance(leaf, Superseded) for leaf in leaves):
         return SUPERSEDED
     if isinstance(leaves[0], AlreadyDone) and all(isinstance(e, AlreadyDone) for e in leaves):

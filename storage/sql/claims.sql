@@ -93,12 +93,12 @@ from tasks t join unnest($1::uuid[], $2::bigint[]) as c (id, version)
 where t.owner = $3 and t.claimed_at = $4 and case when t.status = 'running' then true end;
 
 -- name: running
--- What the stream should hold: running under this very token.
+-- What the stream should hold: running under this very token, and not completed by a user's transaction.
 select t.id, t.version, t.type, t.queue, t.occurrence, t.retry_count, t.timeout, t.on_lost, t.payload,
        t.traceparent
 from tasks t join unnest($1::uuid[], $2::bigint[]) as c (id, version)
   on t.id = c.id and t.version = c.version
-where case when t.status = 'running' then true end;
+where case when t.status = 'running' then t.completion is null end;
 
 -- name: expire
 -- A one-off that was not claimed because it is later than its misfire grace ends failed.
@@ -132,7 +132,8 @@ where id = $1 and version = $2 and case when status = 'running' then true end
 returning id;
 
 -- name: complete
--- Reports of success on one-off tasks: out of the hot table, with their run, in one statement.
+-- Reports of success on one-off tasks: out of the hot table, with their run, in one statement. What a user's
+-- transaction has committed of it (`completion`) counts more than the report.
 with reported as (
     select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::timestamptz[], $5::timestamptz[],
                          $6::jsonb[]) as r (id, token, by, began, ended, result)
@@ -140,7 +141,8 @@ with reported as (
     delete from tasks t using reported r
     where t.id = r.id and t.version = r.token
       and case when t.status = 'running' then t.schedule is null end
-    returning t.*, r.by, r.began, r.ended, r.result
+    returning t.*, r.by, r.began, r.ended,
+        case when t.completion is null then r.result else t.completion -> 'result' end as result
 ), moved as (
     insert into finished_tasks (id, status, slot, owner, version, retry_count, updated_at, occurrence,
         paused, {asked_for}, started_at, finished_at, worker, result)
@@ -160,7 +162,7 @@ select id, version, type, next_run_at, queue, concurrency_key from gone;
 -- What deciding what follows needs to know.
 select t.id, t.version, t.retry_count, t.max_retries, t.backoff, t.on_lost, t.occurrence,
        t.created_at, t.schedule, t.overrun, t.misfire_grace, t.done_until, t.runs_done, t.type,
-       t.next_run_at
+       t.next_run_at, t.completion
 from tasks t join unnest($1::uuid[], $2::bigint[]) as c (id, version)
   on t.id = c.id and t.version = c.version
 where case when t.status = 'running' then true end;
@@ -170,7 +172,7 @@ where case when t.status = 'running' then true end;
 -- for good, as `status`. outcome null = no run (a snooze). A retry takes one of its retries, and
 -- `next` is null. Else `next` is the occurrence that comes after this one, and what was skipped in
 -- between is recorded: so no crash can lose one or repeat it. Not if the schedule has changed since it was
--- read: the decision has to be made anew.
+-- read, or a user's transaction has completed the attempt: the decision has to be made anew.
 with settled as (
     select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::timestamptz[], $5::boolean[],
                          $6::text[], $7::timestamptz[], $8::timestamptz[], $9::jsonb[], $10::jsonb[],
@@ -185,7 +187,7 @@ with settled as (
         status = 'pending', next_run_at = r.again_at,
         retry_count = case when r.next is null then t.retry_count + r.counts::int else 0 end,
         owner = null, claimed_at = null, started_at = null, start_id = null, worker = null,
-        updated_at = $27,
+        completion = null, updated_at = $27,
         error = case when r.outcome is distinct from 'completed' then coalesce(r.error, t.error) end,
         begun = r.next is null, occurrence = coalesce(r.next, t.occurrence),
         runs_done = t.runs_done + r.ran::int, following = r.following,
@@ -209,6 +211,7 @@ with settled as (
       and case when t.status = 'running' then true end
       and t.schedule is not distinct from r.schedule and t.overrun = r.overrun
       and t.done_until is not distinct from r.was_done_until
+      and (t.completion is null or r.outcome = 'completed')
     returning t.id, t.version, t.slot, t.next_run_at, t.priority, t.queue, t.concurrency_key,
         t.fairness_key, t.type, t.failed_in_row,
         r.next is not null and t.paused_by = 'system' and t.paused_at = $27 as gave_up
@@ -218,6 +221,7 @@ with settled as (
       and case when t.status = 'running' then true end
       and t.schedule is not distinct from r.schedule and t.overrun = r.overrun
       and t.done_until is not distinct from r.was_done_until
+      and (t.completion is null or r.outcome = 'completed')
     returning t.*, r.by, r.began, r.status as last_status, r.result as last_result,
               r.error as last_error
 ), moved as (

@@ -2,7 +2,8 @@
 
 -- name: courses
 select id, version, status, paused, created_at, schedule, overrun, misfire_grace, occurrence,
-       next_run_at, following, done_until, runs_done, begun, skip_until, skip_reason, zone_data
+       next_run_at, following, done_until, runs_done, begun, skip_until, skip_reason, zone_data,
+       completion is not null as completed
 from tasks where id = any($1::uuid[]);
 
 -- name: advance

@@ -12,3 +12,6 @@ select not pg_is_in_recovery();
 -- name: submit_in
 -- Values come and go as text, so that codecs which the connection's owner has set do not matter.
 select duly.submit($1::text, $2::text::jsonb, $3::text::timestamptz, $4::text::jsonb)::text;
+
+-- name: complete_in
+select duly.complete($1::text::uuid, $2::text::bigint, $3::text::jsonb, $4::text);

@@ -169,8 +169,8 @@ cross join lateral (
 
 -- name: running_since
 -- Running tasks of these slots that were claimed before $2: the reaper's suspects. ($4, $5) is the
--- place of the last one of the page before.
-select id, version, queue, claimed_at, timeout, owner
+-- place of the last one of the page before. `completion`: a user's transaction has completed the attempt.
+select id, version, queue, claimed_at, timeout, owner, completion
 from tasks where slot = any($1::smallint[]) and status = 'running' and claimed_at < $2
   and ($4::timestamptz is null or (claimed_at, id) > ($4, $5::uuid))
 order by claimed_at, id limit $3;

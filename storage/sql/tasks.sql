@@ -114,10 +114,11 @@ select {task t} from tasks t where name = any($1::text[]);
 -- name: cancel
 -- Pending or running becomes cancelled; whatever its worker still reports is stale. A periodic task
 -- only as it was ($3 to $6) when it was decided which of its occurrences ($7, $8) came due and are
--- skipped with it. A row that ends no attempt has no `finished_at`. With $9 only in that status.
+-- skipped with it. A row that ends no attempt has no `finished_at`. With $9 only in that status. Not one whose
+-- attempt a user's transaction has completed.
 with gone as (
     delete from tasks
-    where id = $1 and ($9::text is null or status = $9)
+    where id = $1 and ($9::text is null or status = $9) and completion is null
       and (schedule is null
            or (version = $3::bigint and status = $4::text and schedule is not distinct from $5::jsonb
                and done_until is not distinct from $6::timestamptz))

@@ -1,4 +1,4 @@
-"""The account transfer of examples/, typed as its README says."""
+"""Examples with a worker beside `duly up`, typed as their READMEs say."""
 
 import os
 import re
@@ -10,22 +10,23 @@ import pytest
 from processes import Processes
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "examples" / "account_transfer"
+EXAMPLES = ROOT / "examples"
 
 
-def blocks(language: str) -> list[str]:
-    """The code blocks of one language in the README."""
-    readme = (FOLDER / "README.md").read_text()
+def blocks(example: str, language: str) -> list[str]:
+    """The code blocks of one language in an example's README."""
+    readme = (EXAMPLES / example / "README.md").read_text()
     return re.findall(rf"^```{language}\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.parametrize("example", ["account_transfer", "shop"])
 def test_the_books_are_right(
-    seeded_folder: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch
+    seeded_folder: Path, processes: Processes, monkeypatch: pytest.MonkeyPatch, example: str
 ) -> None:
-    first, second = blocks("sh")
+    first, second = blocks(example, "sh")
     go, start = first.splitlines()
-    assert go == "cd examples/account_transfer"
-    monkeypatch.chdir(FOLDER)
+    assert go == f"cd examples/{example}"
+    monkeypatch.chdir(EXAMPLES / example)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     options = start.replace(".duly", str(seeded_folder)).split()
     up = processes.python("-m", *options, "--port", "0")
@@ -38,4 +39,4 @@ def test_the_books_are_right(
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    assert [done.stdout] == blocks("text")
+    assert [done.stdout] == blocks(example, "text")

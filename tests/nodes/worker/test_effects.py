@@ -297,11 +297,11 @@ async def test_other_connections_are_refused(blank_database: str) -> None:
     with pytest.raises(TypeError, match=r"not a builtins\.int"), ctx.exactly_once(5):
         pass
     async with by_asyncpg(blank_database) as connection:
-        with pytest.raises(TypeError, match="`async with`, not `with`"):
+        with pytest.raises(TypeError, match="is async: use it in an async function"):
             ctx.exactly_once(connection).__enter__()
     with (
         psycopg.connect(blank_database) as blocking,
-        pytest.raises(TypeError, match="`with`, not `async with`"),
+        pytest.raises(TypeError, match="is not async: use it in a plain function"),
     ):
         await ctx.exactly_once(blocking).__aenter__()
 

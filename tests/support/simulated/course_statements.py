@@ -25,7 +25,8 @@ _MOVED = (
 
 @statement
 def courses(store: Store, ids: list[UUID]) -> list[Row]:
-    return [pick(store.tasks[i], _COURSE) for i in ids if i in store.tasks]
+    rows = [store.tasks[i] for i in ids if i in store.tasks]
+    return [pick(row, _COURSE) | {"completed": row["completion"] is not None} for row in rows]
 
 
 @statement

@@ -224,7 +224,7 @@ def attempts(store: Store, ids: list[UUID], tokens: list[int]) -> list[Row]:
     names = (
         "id", "version", "retry_count", "max_retries", "backoff", "on_lost", "occurrence",
         "created_at", "schedule", "overrun", "misfire_grace", "done_until", "runs_done",
-        "type", "next_run_at",
+        "type", "next_run_at", "completion",
     )  # fmt: skip
     return [pick(row, names) for row in running_rows(store, ids, tokens)]
 
@@ -458,7 +458,7 @@ def running_since(
     store: Store, slots: list[int], before: datetime, limit: int, at: Any, after: Any
 ) -> list[Row]:
     found = [
-        pick(row, ("id", "version", "queue", "claimed_at", "timeout", "owner"))
+        pick(row, ("id", "version", "queue", "claimed_at", "timeout", "owner", "completion"))
         for row in store.tasks.values()
         if row["status"] == "running" and row["slot"] in slots and row["claimed_at"] < before
         and (at is None or (row["claimed_at"], row["id"]) > (at, after))

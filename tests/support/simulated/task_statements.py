@@ -26,7 +26,7 @@ _FRESH: Row = {
     "worker": None, "error": None, "finished_at": None, "result": None, "interval": None,
     "runs_done": 0, "begun": False, "done_until": None, "following": None, "skip_until": None,
     "skip_reason": None, "zone_data": None, "paused_by": None, "paused_at": None,
-    "traceparent": None, "region": None, "name": None,
+    "traceparent": None, "region": None, "name": None, "completion": None,
 }  # fmt: skip
 _ASKED = (
     "id", "type", "queue", "payload", "due", "max_retries", "backoff", "timeout", "misfire_grace",
