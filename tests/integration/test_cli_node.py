@@ -1,5 +1,6 @@
 """duly node and duly worker as processes on the test run's servers."""
 
+import json
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from waiting import block_until
 from duly.nodes.client import SyncClient
 
 WORKER = """
+import json
 import os
 import duly
 worker = duly.Worker(os.environ["DULY_REDIS_URL"])
@@ -85,3 +87,25 @@ def test_a_child_of_up_stops_when_its_standard_input_closes(environ: dict[str, s
         assert any("listening on" in line for line in node.stderr)
         node.stdin.close()
         assert node.wait(60) == 0
+
+
+def test_doctor_says_what_is_wrong(processes: Processes, environ: dict[str, str]) -> None:
+    def doctor(**changes: str) -> tuple[list[str], dict[str, str]]:
+        """About what it is bad, but that the servers of the tests forget all in a crash; and its last words."""
+        ran = subprocess.run(
+            [sys.executable, "-m", "duly", "doctor", "--json"],
+            env=os.environ | environ | changes, capture_output=True, text=True, timeout=120,
+            check=False,
+        )  # fmt: skip
+        found = [json.loads(line) for line in ran.stdout.splitlines()]
+        bad = [one for one in found if one["level"] == "bad"]
+        assert ran.returncode == (1 if bad else 0)
+        return [one["about"] for one in bad if " is off" not in one["said"]], found[-1]
+
+    bad, last = doctor()
+    assert (bad, last["said"]) == ([], "none lives: nothing is fired")
+    node = processes.python("-m", "duly", "node", env=environ)
+    listening(node)
+    assert doctor() == ([], {"level": "ok", "about": "nodes", "said": "1 alive", "advice": None})
+    bad, _ = doctor(DULY_REDIS_URL="redis://127.0.0.1:1/0")
+    assert bad == ["Redis", "lease servers"]

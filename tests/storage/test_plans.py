@@ -132,7 +132,7 @@ async def test_no_statement_reads_a_large_table_from_end_to_end(fresh_database: 
             await connection.execute("reset parallel_tuple_cost")
             bad = {}
             for name, text in statements().items():
-                if not text.startswith(("create ", "begin ", "commit")):
+                if not text.startswith(("create ", "begin ", "commit", "truncate ")):
                     bad[name] = list(end_to_end(await plan(connection, text), indexes))
             assert {name: tables for name, tables in bad.items() if tables} == {}
 

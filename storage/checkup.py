@@ -1,0 +1,223 @@
+"""What PostgreSQL and Redis are set to, and what of it would break a promise of Duly: for `duly doctor`.
+
+Nothing is changed. What each setting does to the promises is in docs/operations.md, "Durability".
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+from duly.storage.database import Database
+from duly.storage.errors import StoreError
+from duly.storage.migrate import migrations
+from duly.storage.redis import TROUBLE, call, connect
+from duly.storage.writer import Writer
+
+POSTGRES_MIN = 15
+"""Oldest major version that Duly is tested with."""
+
+REDIS_MIN = (7, 0)
+
+_TIMEOUT_S = 5.0
+_SAMPLES = 5
+_CLOCK_S = 1.0
+_SLOW_MS = 20.0
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at. `bad`: nodes cannot work so, or a promise is broken; `warn`: it may hurt."""
+
+    level: Literal["ok", "warn", "bad"]
+    about: str
+    said: str
+    advice: str | None = None
+
+
+async def postgres(url: str, about: str, pool: int) -> list[Finding]:
+    """A database; `pool`: connections that each node may open."""
+    try:
+        connection = await Writer(url).connect(_TIMEOUT_S, {"application_name": "duly doctor"})
+    except StoreError as error:
+        return [Finding("bad", about, str(error), "check the URL, the password and pg_hba.conf")]
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            row = await connection.fetchrow(Database.sql("checkup"))
+            schema = 0
+            if row["has_schema"]:
+                schema = await connection.fetchval(Database.sql("schema_version"))
+            clock = [await _clock(connection) for _ in range(_SAMPLES)]
+    except TimeoutError:
+        return [Finding("bad", about, f"no answer within {_TIMEOUT_S:g} s")]
+    finally:
+        await connection.close(timeout=_TIMEOUT_S)
+    found = [*_version(row), *_durability(row), *_room(row, pool), _schema(schema), *_clocks(clock)]
+    return [Finding(level, about, said, advice) for level, said, advice in found]
+
+
+_Said = tuple[Literal["ok", "warn", "bad"], str, str | None]
+
+
+def _version(row: Any) -> Iterator[_Said]:
+    major = row["version"] // 10_000
+    if major < POSTGRES_MIN:
+        yield "bad", f"PostgreSQL {row['version_text']}", f"upgrade to {POSTGRES_MIN} or newer"
+    else:
+        yield "ok", f"PostgreSQL {row['version_text']}", None
+
+
+def _durability(row: Any) -> Iterator[_Said]:
+    if row["in_recovery"]:
+        yield (
+            "bad",
+            "it is a standby and takes no writes",
+            "give the URL of the primary, or of all hosts",
+        )
+    if not row["fsync"]:
+        yield (
+            "bad",
+            "fsync is off: a crash of the machine may lose the whole database",
+            "set fsync = on",
+        )
+    if not row["full_page_writes"]:
+        yield (
+            "bad",
+            "full_page_writes is off: a crash of the machine may tear pages",
+            "set full_page_writes = on",
+        )
+    if row["fsync"] and row["full_page_writes"]:
+        yield "ok", "what is committed is on disk", None
+    if not row["autovacuum"]:
+        yield (
+            "warn",
+            "autovacuum is off: tables and indexes grow without bound",
+            "set autovacuum = on",
+        )
+
+
+def _room(row: Any, pool: int) -> Iterator[_Said]:
+    free = row["free_connections"]
+    if free < pool:
+        yield (
+            "warn",
+            f"{max(0, free)} connections are free, and one more node may open {pool}",
+            "raise max_connections, or lower db_pool_size and db_core_pool_size",
+        )
+    else:
+        yield "ok", f"{free} connections are free, of which a node opens at most {pool}", None
+
+
+def _schema(version: int) -> _Said:
+    known = [one.version for one in migrations()]
+    if version > known[-1]:
+        return (
+            "bad",
+            f"its schema ({version:04}) is newer than this version of Duly",
+            "upgrade duly",
+        )
+    left = sum(one > version for one in known)
+    if left:
+        return (
+            "warn",
+            f"{left} migrations are not applied yet",
+            "run duly migrate; a node does so at its start",
+        )
+    return "ok", f"its schema is up to date ({version:04})", None
+
+
+async def _clock(connection: Any) -> tuple[float, float]:
+    """The round trip, and by how much this machine's clock is ahead, both in seconds."""
+    before = time.monotonic()
+    server = await connection.fetchval(Database.sql("server_time"))
+    took_s = time.monotonic() - before
+    return took_s, time.time() - took_s / 2 - server.timestamp()
+
+
+def _clocks(samples: Sequence[tuple[float, float]]) -> Iterator[_Said]:
+    took_s, ahead_s = min(samples)
+    if took_s * 1000 > _SLOW_MS:
+        yield "warn", f"a round trip takes {took_s * 1000:.1f} ms", "bring the nodes nearer to it"
+    told = f"its clock differs from this machine's by {abs(ahead_s) * 1000:.0f} ms"
+    if abs(ahead_s) > _CLOCK_S:
+        yield "warn", told, "tasks are due by PostgreSQL's clock: see that it is the right one"
+    else:
+        yield "ok", told, None
+
+
+async def redis(url: str, about: str, *, streams: bool) -> tuple[list[Finding], str | None]:
+    """A server, and its run id, by which one that is named twice is known; `streams`: not for leases alone."""
+    client = connect(url, name="duly-doctor")
+    try:
+        raw = await call(client, "INFO", timeout_s=_TIMEOUT_S)
+        before = time.monotonic()
+        await call(client, "PING", timeout_s=_TIMEOUT_S)
+        took_ms = (time.monotonic() - before) * 1000
+    except TROUBLE as error:
+        return [
+            Finding("bad", about, str(error) or "no answer", "check the URL and the password")
+        ], None
+    finally:
+        await client.aclose()
+    info: dict[str, Any] = raw
+    said = [*_server(info), *_memory(info), *(_persistence(info) if streams else [])]
+    if took_ms > _SLOW_MS:
+        said.append(
+            ("warn", f"a round trip takes {took_ms:.1f} ms", "bring the nodes nearer to it")
+        )
+    findings = [Finding(level, about, text, advice) for level, text, advice in said]
+    return findings, str(info.get("run_id"))
+
+
+def _server(info: dict[str, Any]) -> Iterator[_Said]:
+    valkey = info.get("valkey_version")
+    version = str(info["redis_version"])
+    name = f"Valkey {valkey}" if valkey else f"Redis {version}"
+    if tuple(int(part) for part in version.split(".")[:2]) < REDIS_MIN:
+        yield "bad", name, "upgrade to 7.0 or newer"
+    else:
+        yield "ok", name, None
+    if info.get("role") != "master":
+        yield (
+            "bad",
+            "it is a replica and takes no writes",
+            "give the URL of the master, or of Sentinel",
+        )
+
+
+def _memory(info: dict[str, Any]) -> Iterator[_Said]:
+    if int(info.get("maxmemory", 0)) and info.get("maxmemory_policy") != "noeviction":
+        yield (
+            "bad",
+            f"maxmemory-policy is {info.get('maxmemory_policy')}: leases and streams may vanish",
+            "set maxmemory-policy noeviction",
+        )
+    else:
+        yield "ok", "nothing is evicted", None
+
+
+def _persistence(info: dict[str, Any]) -> Iterator[_Said]:
+    if not int(info.get("aof_enabled", 0)):
+        yield (
+            "warn",
+            "appendonly is off: a restart loses reports that were not read, and their tasks run again",
+            "set appendonly yes, appendfsync everysec",
+        )
+    else:
+        yield "ok", "a restart keeps the streams (appendonly)", None
+
+
+def leases(run_ids: Sequence[str | None]) -> list[Finding]:
+    """Whether the lease servers make a majority; `run_ids`: of each, None if it does not answer."""
+    about, count = "lease servers", len(run_ids)
+    alive = [one for one in run_ids if one is not None]
+    needed = count // 2 + 1
+    found = []
+    if len(set(alive)) < len(alive):
+        found.append(Finding("bad", about, "one server is named twice: its loss may cost the majority",
+                             "name each server once, on machines of their own"))  # fmt: skip
+    if len(alive) < needed:
+        found.append(Finding("bad", about, f"{len(alive)} of {count} answer, {needed} have to",
+                             "nodes fire nothing until a majority is there"))  # fmt: skip
+    elif not found:
+        found.append(Finding("ok", about, f"{len(alive)} of {count} answer, {needed} have to"))
+    return found
