@@ -13,6 +13,7 @@ tokens    token new
 tasks     submit, get, list, cancel, retry, runs
 archive   days of finished tasks and runs in files
 cluster   explain, nodes, workers
+conformance   try a worker by the protocol
 importing     import crontab
 declared      apply, export
 simulating    simulate

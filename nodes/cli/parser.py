@@ -8,6 +8,7 @@ from duly.nodes.cli import (
     archive,
     bulk,
     cluster,
+    conformance,
     declared,
     demo,
     doctor,
@@ -67,6 +68,7 @@ def build() -> argparse.ArgumentParser:
         importing,
         declared,
         simulating,
+        conformance,
         tokens,
     ):
         part.add_to(commands)

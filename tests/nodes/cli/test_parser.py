@@ -16,7 +16,7 @@ COMMANDS = [
     "up", "demo", "node", "worker", "migrate", "effects-sql", "doctor", "store",
     "submit", "list", "alerts", "get", "cancel", "retry", "pause", "resume", "run-now", "runs", "ledger", "explain", "nodes",
     "workers", "queues", "queue", "bulk", "archive", "next",
-    "import", "apply", "export", "simulate", "token",
+    "import", "apply", "export", "simulate", "conformance", "token",
 ]  # fmt: skip
 
 
