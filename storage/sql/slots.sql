@@ -63,10 +63,10 @@ select {due_columns} from {due_tasks};
 -- name: sweep
 -- The same, and a row without a task that tells in which state the table `queues` is: a number that grows with
 -- each change of it, since each sets a later `updated_at`. So a change is seen without a statement of its own.
-select {due_columns}, null::numeric as controls from {due_tasks}
+select {due_columns}, null::text as controls from {due_tasks}
 union all
 select null, null, null, null, null, null, null, null,
-       coalesce(sum((extract(epoch from updated_at) * 1000000)::bigint), 0)
+       coalesce(sum((extract(epoch from updated_at) * 1000000)::bigint), 0)::text
 from queues;
 
 -- name: due_but

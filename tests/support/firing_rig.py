@@ -202,7 +202,7 @@ class FakeDatabase:
     def _sweep(self, *where: Any) -> list[Record]:
         rows = [Record({**dict(row.items()), "controls": None}) for row in self._due(*where)]
         blank: dict[str, None] = dict.fromkeys(DueRow._fields[:-1])
-        return [*rows, Record({**blank, "controls": self.controls_state})]
+        return [*rows, Record({**blank, "controls": str(self.controls_state)})]
 
     def _due_but(
         self, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime,

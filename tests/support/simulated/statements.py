@@ -363,7 +363,7 @@ def sweep(
     rows = [row | {"controls": None} for row in due(store, slots, ats, after, before, limit)]
     ages = [row["updated_at"] - datetime(1970, 1, 1, tzinfo=UTC) for row in store.queues.values()]
     state = sum(age // timedelta(microseconds=1) for age in ages)
-    return [*rows, dict.fromkeys(_DUE) | {"controls": state}]
+    return [*rows, dict.fromkeys(_DUE) | {"controls": str(state)}]
 
 
 @statement
