@@ -6,6 +6,7 @@ migration that fails leaves nothing behind. A changed migration (checksum) is re
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import asyncpg
 
 from duly.storage.errors import MigrationError, StoreUnavailableError
+from duly.storage.planning import Step, steps
 from duly.storage.writer import Writer
 
 _LOCK = 0x64756C79  # "duly"
@@ -29,6 +31,7 @@ _LOOK_THERE = (
     "  order by array_position(current_schemas(false), n.nspname) limit 1"
     "), current_schema())), true)"
 )
+_KNOWN = "select version, name, checksum from duly_migrations"
 _INTERRUPTED = (
     OSError,
     asyncpg.InterfaceError,
@@ -79,6 +82,28 @@ async def migrate(dsn: str) -> list[str]:
         await connection.close(timeout=5)
 
 
+async def plan(dsn: str) -> list[tuple[Migration, list[Step]]]:
+    """What `migrate` would apply now, and the steps of each; changes nothing.
+
+    Raises as `migrate` does.
+    """
+    connection = await Writer(dsn).connect(_CONNECT_TIMEOUT_S, {"application_name": "duly migrate"})
+    try:
+        async with connection.transaction(readonly=True):
+            await connection.execute(_LOOK_THERE)
+            made = await connection.fetchval("select to_regclass('duly_migrations') is not null")
+            rows = await connection.fetch(_KNOWN) if made else []
+    except _INTERRUPTED as error:
+        raise StoreUnavailableError(f"the plan was interrupted: {error}") from error
+    except asyncpg.PostgresError as error:
+        raise MigrationError(f"PostgreSQL refuses to tell what is applied: {error}") from error
+    finally:
+        await connection.close(timeout=5)
+    missing = _missing(rows)
+    before = [m.sql for m in migrations() if m not in missing]
+    return list(zip(missing, steps([m.sql for m in missing], before), strict=True))
+
+
 async def _apply(connection: Any) -> list[str]:
     await connection.execute(f"set local lock_timeout = '{_WAIT_FOR_OTHERS_S}s'")
     await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
@@ -87,7 +112,20 @@ async def _apply(connection: Any) -> list[str]:
         "create table if not exists duly_migrations ("
         " version integer primary key, name text not null, checksum text not null)"
     )
-    rows = await connection.fetch("select version, name, checksum from duly_migrations")
+    missing = _missing(await connection.fetch(_KNOWN))
+    for migration in missing:
+        await connection.execute(migration.sql)
+        await connection.execute(
+            "insert into duly_migrations (version, name, checksum) values ($1, $2, $3)",
+            migration.version,
+            migration.name,
+            migration.checksum,
+        )
+    return [migration.name for migration in missing]
+
+
+def _missing(rows: Iterable[Any]) -> list[Migration]:
+    """Those of ours that are not among the applied; raises `MigrationError` if these are not ours."""
     known = {row["version"]: row for row in rows}
     ours = {m.version: m for m in migrations()}
     for version, row in known.items():
@@ -98,16 +136,4 @@ async def _apply(connection: Any) -> list[str]:
             )
         if row["checksum"] != ours[version].checksum:
             raise MigrationError(f"migration {row['name']} is not the one that was applied")
-    applied = []
-    for version, migration in ours.items():
-        if version in known:
-            continue
-        await connection.execute(migration.sql)
-        await connection.execute(
-            "insert into duly_migrations (version, name, checksum) values ($1, $2, $3)",
-            version,
-            migration.name,
-            migration.checksum,
-        )
-        applied.append(migration.name)
-    return applied
+    return [migration for version, migration in ours.items() if version not in known]

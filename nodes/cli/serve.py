@@ -19,7 +19,7 @@ from duly.nodes.worker import Worker
 from duly.nodes.worker.effects import effects_sql
 from duly.storage import stores
 from duly.storage.errors import StoreError
-from duly.storage.migrate import migrate
+from duly.storage.migrate import migrate, plan
 
 
 def add_to(commands: Any) -> None:
@@ -56,6 +56,8 @@ def add_to(commands: Any) -> None:
         description="Bring the database schema up to date; safe while nodes run and start.",
         parents=[settings.flags(["database_url", "database_urls"])],
     )
+    schema.add_argument("--plan", action="store_true", help="change nothing: print the statements "
+                        "that are to come, each with the lock that it takes")  # fmt: skip
     schema.set_defaults(run=run_migrate_command)
 
     effects = commands.add_parser(
@@ -120,12 +122,37 @@ def run_migrate_command(args: argparse.Namespace) -> int:
     urls = settings.need("database_url", settings.read(args).stores)
     for at, url in enumerate(urls):
         try:
-            applied = asyncio.run(migrate(url))
+            said = asyncio.run(_planned(url) if args.plan else _applied(url))
         except StoreError as error:
             fail(str(error), 1)
-        said = "\n".join(f"applied {name}" for name in applied) or "the schema is up to date"
-        print(said if len(urls) == 1 else f"{stores.name(url, at)}: {said}")
+        if len(urls) > 1:
+            said = (
+                f"-- {stores.name(url, at)}\n{said}"
+                if args.plan
+                else f"{stores.name(url, at)}: {said}"
+            )
+        print(said)
     return 0
+
+
+async def _applied(url: str) -> str:
+    lines = [f"applied {name}" for name in await migrate(url)]
+    return "\n".join(lines) or "the schema is up to date"
+
+
+async def _planned(url: str) -> str:
+    planned = await plan(url)
+    if not planned:
+        return "-- the schema is up to date"
+    lines = [
+        "-- All of this is one transaction: each lock is held until its end. Whoever wants what a lock keeps",
+        "-- from them waits, also while the migration itself waits for the lock (for 120 s at most).",
+    ]
+    for migration, made in planned:
+        lines += ["", f"-- {migration.name}"]
+        for step in made:
+            lines += ["", f"-- {step.says}", f"{step.sql};"]
+    return "\n".join(lines)
 
 
 def run_effects_sql(args: argparse.Namespace) -> int:

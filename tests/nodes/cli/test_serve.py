@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 Duly = Callable[..., Awaitable[Any]]
@@ -42,6 +43,30 @@ async def test_migrate_says_what_it_did(duly: Duly, blank_database: str) -> None
     assert first.out.splitlines()[0] == "applied 0001_tasks.sql"
     again = await duly("migrate", "--database-url", blank_database)
     assert (again.code, again.out) == (0, "the schema is up to date\n")
+
+
+async def test_a_plan_is_sql_with_the_locks_as_comments(duly: Duly, blank_database: str) -> None:
+    planned = await duly("migrate", "--plan", "--database-url", blank_database)
+    assert planned.code == 0
+    assert (
+        "\n-- 0001_tasks.sql\n\n-- no lock that others wait for: a new table\ncreate table tasks ("
+        in (planned.out)
+    )
+    connection = await asyncpg.connect(blank_database, timeout=60, command_timeout=60)
+    try:
+        trial = connection.transaction()
+        await trial.start()
+        await connection.execute(planned.out)
+        assert await connection.fetchval("select count(*) from slots") == 256
+        await trial.rollback()
+    finally:
+        await connection.close()
+    applied = (await duly("migrate", "--database-url", blank_database)).out
+    assert [
+        f"applied {line[3:]}" for line in planned.out.splitlines() if line.startswith("-- 00")
+    ] == (applied.splitlines()), "or the plan itself has changed something"
+    after = await duly("migrate", "--plan", "--database-url", blank_database)
+    assert (after.code, after.out) == (0, "-- the schema is up to date\n")
 
 
 async def test_no_postgresql_is_one_line(duly: Duly) -> None:
