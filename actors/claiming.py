@@ -10,6 +10,7 @@ from uuid import UUID
 
 import anyio
 
+from duly.actors import wakes
 from duly.actors.context import Context
 from duly.actors.messages import Missed, Ownership, Refused
 from duly.actors.patience import Patience
@@ -93,8 +94,8 @@ class Claiming:
     async def _without_missing(self, rows: list[DueRow], claim: Claim, now: datetime) -> Tried:
         """Not claimed though its slot is ours and there was room for it.
 
-        Cancelled, changed or paused meanwhile; or too late for its misfire grace; or periodic, and
-        more occurrences than this one are due.
+        Cancelled, changed or paused meanwhile; or too late for its misfire grace; or one that it waited for did
+        not complete; or periodic, and more occurrences than this one are due.
         """
         claimed = {task.id for task in claim.tasks}
         missing = [row for row in rows if row.id not in claimed and row.id not in claim.held]
@@ -108,15 +109,16 @@ class Claiming:
         ]
         held = {i: why for i, why in claim.held.items() if i not in {row.id for row in again}}
         try:
-            expired = await claims.expire(self._context.db, missing, now)
+            gone = await claims.expire(self._context.db, missing, now, self._context.draw_id)
         except StoreUnavailableError as error:
             self._postgres.failed(error)
             return Tried(claim.tasks, missing + again, held)
-        self._context.meters.skipped(len(expired))
-        self._context.feed.tell("skipped", expired)
-        if len(expired) < len(missing):
+        self._context.meters.skipped(len(gone.ids))
+        self._context.feed.tell("skipped", gone.ids)
+        await wakes.wake(self._context, gone.waiting)
+        if len(gone.ids) < len(missing):
             # A full mailbox: the sweep brings them again.
-            left = {row.id for row in missing}.difference(expired)
+            left = {row.id for row in missing}.difference(gone.ids)
             self._context.boxes.catchup.offer(Missed(sorted(left)))
         return Tried(claim.tasks, again, held)
 

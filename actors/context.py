@@ -23,6 +23,7 @@ from duly.actors.node_info import ZoneVersions
 from duly.actors.runtime import Mailbox
 from duly.actors.troubles import Troubles
 from duly.storage.database import Database
+from duly.storage.ids import uuid7, uuid7_that
 from duly.storage.layout import Layout
 from duly.storage.leases import LeaseServers
 from duly.storage.members import Members
@@ -157,3 +158,8 @@ class Context:
     def holds(self, task_id: UUID) -> bool:
         """Whether this is a task of the store: only then its row, here or not, says anything."""
         return self.layout is None or self.layout.holds(self.store, task_id)
+
+    def draw_id(self) -> UUID:
+        """An id for a new task of the store."""
+        now_ms = self.clock.now_us() // 1000
+        return uuid7_that(self.holds, now_ms) if self.slots else uuid7(now_ms)

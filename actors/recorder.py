@@ -320,7 +320,7 @@ class Recorder(Actor[RecorderMessage]):
         left = [one for one in ended if (one.id, one.token) not in recorded]
         new = Recorded.nothing()
         try:
-            await record(self._context.db, left, now, new)
+            await record(self._context.db, left, now, new, self._context.draw_id)
         except StoreUnavailableError:
             recorded |= new.pairs
             await self._follow([one for one in left if (one.id, one.token) in recorded], new)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 import msgspec
@@ -13,7 +13,7 @@ from duly.actors import trail
 from duly.actors.meters.meters import Measured
 from duly.actors.outcomes import decide, without_repeats
 from duly.storage import claims
-from duly.storage.claims import Ended, Settlement
+from duly.storage.claims import DrawId, Ended, Settlement
 from duly.storage.database import Database
 from duly.storage.tasks import Waiting
 from duly.wheel.occurrences import SKIPS_MAX
@@ -38,16 +38,20 @@ class Recorded(NamedTuple):
         return cls(set(), [], [], set())
 
 
-Write = Callable[[Database, list[Ended], datetime, Recorded], Awaitable[None]]
+Write = Callable[[Database, list[Ended], datetime, DrawId, Recorded], Awaitable[None]]
 
 _SUCCESS = frozenset({"completed"})
 _MICROSECOND = timedelta(microseconds=1)
 
 
 async def record(
-    db: Database, ended: Sequence[Ended], now: datetime, done: Recorded | None = None
+    db: Database,
+    ended: Sequence[Ended],
+    now: datetime,
+    done: Recorded | None = None,
+    draw_id: DrawId = uuid4,
 ) -> Recorded:
-    """Answers what was recorded; all else is stale.
+    """Answers what was recorded; all else is stale. `draw_id` makes the ids of tasks that follow.
 
     A report that PostgreSQL cannot hold (say, a NUL in a result) fails its own task only. What is
     recorded is added to `done`, if that is given, also when StoreUnavailableError ends the rest.
@@ -55,30 +59,32 @@ async def record(
     done = Recorded.nothing() if done is None else done
     unique = without_repeats(ended)
     # Apart: a report that the second cannot store must not make the first come twice.
-    await _halving(_complete, db, [r for r in unique if r.outcome in _SUCCESS], now, done)
-    # A success that is not recorded is stale, or of a periodic task, which goes on.
+    await _halving(_complete, db, [r for r in unique if r.outcome in _SUCCESS], now, draw_id, done)
+    # A success that is not recorded is stale, or of a periodic task, which goes on, or others follow it.
     others = [r for r in unique if (r.id, r.token) not in done.pairs]
-    await _halving(_settle, db, others, now, done)
+    await _halving(_settle, db, others, now, draw_id, done)
     return done
 
 
 async def _halving(
-    write: Write, db: Database, ended: list[Ended], now: datetime, done: Recorded
+    write: Write, db: Database, ended: list[Ended], now: datetime, draw_id: DrawId, done: Recorded
 ) -> None:
     if not ended:
         return
     try:
-        await write(db, ended, now, done)
+        await write(db, ended, now, draw_id, done)
     except (asyncpg.DataError, asyncpg.ProgramLimitExceededError) as error:
         if len(ended) == 1:
-            await _settle(db, [_unstorable(ended[0], error)], now, done)
+            await _settle(db, [_unstorable(ended[0], error)], now, draw_id, done)
             return
         half = len(ended) // 2
         for some in (ended[:half], ended[half:]):
-            await _halving(write, db, some, now, done)
+            await _halving(write, db, some, now, draw_id, done)
 
 
-async def _complete(db: Database, ended: list[Ended], now: datetime, done: Recorded) -> None:
+async def _complete(
+    db: Database, ended: list[Ended], now: datetime, draw_id: DrawId, done: Recorded
+) -> None:
     completed = await claims.complete(db, ended, now)
     reports = {(one.id, one.token): one for one in ended}
     done.pairs.update((one.id, one.token) for one in completed)
@@ -88,18 +94,22 @@ async def _complete(db: Database, ended: list[Ended], now: datetime, done: Recor
     done.freed.update((one.queue, one.concurrency_key) for one in completed)
 
 
-async def _settle(db: Database, ended: list[Ended], now: datetime, done: Recorded) -> None:
+async def _settle(
+    db: Database, ended: list[Ended], now: datetime, draw_id: DrawId, done: Recorded
+) -> None:
     while ended:
         decisions = await _decide(db, ended, now)
-        settled = await claims.settle(db, decisions, now) if decisions else []
+        written = await claims.settle(db, decisions, now, draw_id) if decisions else []
+        settled = [one for one in written if one.ended]
         decided = {d.ended.id: d for d in decisions}
         done.pairs.update((one.id, decided[one.id].ended.token) for one in settled)
         done.measured.extend(_settled(decided[one.id]) for one in settled)
         done.waiting.extend(
-            Waiting(one.due, one.slot_owner) for one in settled if one.due is not None
+            Waiting(one.due, one.slot_owner) for one in written if one.due is not None
         )
         done.freed.update((one.queue, one.freed_key) for one in settled)
-        # A schedule that was changed since it was read is decided on anew. What is stale is not read again.
+        # A schedule that was changed since it was read is decided on anew, and so is a task for which somebody
+        # began to wait meanwhile. What is stale is not read again.
         ended = [d.ended for d in decisions if (d.ended.id, d.ended.token) not in done.pairs]
 
 

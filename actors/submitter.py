@@ -115,7 +115,7 @@ def waiting(asked: list[NewTask], answers: list[Submitted]) -> list[Waiting]:
         answer = owned.get(task.id)
         if answer is not None and answer.slot is not None:
             row = DueRow(
-                task.id, answer.slot, task.due, 0, task.priority, task.queue, task.concurrency_key,
+                task.id, answer.slot, answer.due or task.due, 0, task.priority, task.queue, task.concurrency_key,
                 task.fairness_key,
             )  # fmt: skip
             found.append(Waiting(row, answer.slot_owner))

@@ -1,15 +1,16 @@
 """The fenced writes: every one compares a token, and nothing else begins or ends an attempt."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from duly.storage.courses import Place, skipped_columns
 from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import DueRow, due_row
+from duly.storage.tasks import Waiting
 
 INLINE_BYTES = 48 * 1024
 """A claim answers at most about this much payload; larger payloads are read after it."""
@@ -28,6 +29,8 @@ class Claimed(NamedTuple):
     on_lost: str
     payload: str
     traceparent: str | None = None
+    parent: str | None = None
+    """The task that this one follows, and what became of it, as JSON text."""
 
 
 Held = Literal["full", "busy", "queue_full", "queue_busy"]
@@ -82,6 +85,9 @@ class Attempt(NamedTuple):
     """When this attempt was due."""
     completion: str | None = None
     """If a user's transaction has completed it: `worker`, `finished_at` and `result`, as JSON."""
+    follows_success: bool = False
+    """Another task follows if it completes."""
+    follows_failure: bool = False
 
 
 class Settlement(NamedTuple):
@@ -100,6 +106,14 @@ class Settlement(NamedTuple):
     status: Literal["completed", "failed"] = "failed"
     ran: bool = False
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether another task follows what became of the occurrence."""
+        attempt, outcome = self.attempt, self.ended.outcome
+        if self.again_at is not None or outcome == "snoozed":
+            return False
+        return attempt.follows_success if outcome == "completed" else attempt.follows_failure
+
 
 class Settled(NamedTuple):
     """A recorded decision; `due` is the task as it waits again, None if it ended for good."""
@@ -110,6 +124,19 @@ class Settled(NamedTuple):
     freed_key: str | None = None
     """The concurrency key that its attempt held."""
     queue: str = ""
+    ended: bool = True
+    """False: no attempt of it ended; it waits because another one did."""
+
+
+class Expired(NamedTuple):
+    """Tasks that ended without an attempt, and those that wait because of that."""
+
+    ids: list[UUID]
+    waiting: list[Waiting]
+
+
+DrawId = Callable[[], UUID]
+"""Makes the id of a new task, which the store can hold."""
 
 
 async def claim(
@@ -166,24 +193,27 @@ def _claim_columns(
 
 
 async def _with_payloads(db: Database, found: list[tuple[Any, ...]]) -> list[Claimed]:
-    """What was claimed, with the payloads that were too large to come along."""
+    """What was claimed, with the payloads that did not come along: large ones, and of tasks that follow others."""
     large = [row[0] for row in found if row[8] is None]
     try:
-        texts = await payloads(db, large) if large else {}
+        apart = await payloads(db, large) if large else {}
     except StoreUnavailableError as error:
         # The claim itself has committed: its caller has to read it back.
         raise StoreUnavailableError(str(error), in_doubt=True) from error
     # A large payload's task may have been cancelled in between: then there is nothing to publish.
     return [
-        Claimed(*row) if row[8] is not None else Claimed(*row[:8], texts[row[0]], *row[9:])  # type: ignore[call-arg]
+        Claimed(*row)
+        if row[8] is not None
+        else Claimed(*row[:8], apart[row[0]][0], row[9], apart[row[0]][1])  # type: ignore[call-arg]
         for row in found
-        if row[8] is not None or row[0] in texts
+        if row[8] is not None or row[0] in apart
     ]
 
 
-async def payloads(db: Database, ids: Sequence[UUID]) -> dict[UUID, str]:
-    """Payloads as JSON text."""
-    return {row["id"]: row["payload"] for row in await db.fetch("payloads", list(ids))}
+async def payloads(db: Database, ids: Sequence[UUID]) -> dict[UUID, tuple[str, str | None]]:
+    """Payloads, and what the tasks that these follow have to say, as JSON text."""
+    rows = await db.fetch("payloads", list(ids))
+    return {row["id"]: (row["payload"], row["parent"]) for row in rows}
 
 
 async def claimed_by(
@@ -212,10 +242,14 @@ async def running(db: Database, pairs: Sequence[tuple[UUID, int]]) -> list[Claim
     return [Claimed(*row) for row in rows]
 
 
-async def expire(db: Database, entries: Sequence[DueRow], now: datetime) -> list[UUID]:
-    """End one-off tasks that are later than their misfire grace."""
-    rows = await db.fetch("expire", [e.id for e in entries], [e.version for e in entries], now)
-    return [row["id"] for row in rows]
+async def expire(
+    db: Database, entries: Sequence[DueRow], now: datetime, draw_id: DrawId = uuid4
+) -> Expired:
+    """End one-off tasks that are later than their misfire grace, or waited for one that did not complete."""
+    ids, versions = [e.id for e in entries], [e.version for e in entries]
+    rows = await db.fetch("expire", ids, versions, now, [draw_id() for _ in entries])
+    waiting = [Waiting(due, row["slot_owner"]) for row in rows if (due := due_row(row)) is not None]
+    return Expired([row["id"] for row in rows if row["expired"]], waiting)
 
 
 async def start(
@@ -257,10 +291,12 @@ async def attempts(db: Database, pairs: Sequence[tuple[UUID, int]]) -> dict[UUID
     return {row["id"]: Attempt(*row) for row in rows}
 
 
-async def settle(db: Database, decisions: Sequence[Settlement], now: datetime) -> list[Settled]:
+async def settle(
+    db: Database, decisions: Sequence[Settlement], now: datetime, draw_id: DrawId = uuid4
+) -> list[Settled]:
     """Record every other end of an attempt, with what follows, in one statement.
 
-    Not of a task whose schedule is not any more what was decided on.
+    Not of a task whose schedule is not any more what was decided on, or for which somebody begins to wait just now.
     """
     places = [d.place or Place(None, d.again_at) for d in decisions]
     rows = await db.fetch(
@@ -288,10 +324,18 @@ async def settle(db: Database, decisions: Sequence[Settlement], now: datetime) -
         [place.skip_reason for place in places],
         [place.zone_data for place in places],
         [d.attempt.done_until for d in decisions],
+        [draw_id() if d.is_followed else None for d in decisions],
         *skipped_columns([(d.ended.id, p) for d, p in zip(decisions, places, strict=True)]),
         now,
     )
     return [
-        Settled(row["id"], due_row(row), row["slot_owner"], row["freed_key"], row["of_queue"])
+        Settled(
+            row["id"],
+            due_row(row),
+            row["slot_owner"],
+            row["freed_key"],
+            row["of_queue"],
+            row["ended"],
+        )
         for row in rows
     ]

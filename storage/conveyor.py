@@ -55,6 +55,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """The start must be granted by a node before the handler runs."""
     traceparent: str | None = None
     """The trace that this attempt belongs to (W3C Trace Context)."""
+    parent: bytes | None = None
+    """JSON: the task that this one follows, and what became of it."""
 
 
 class Unreadable(msgspec.Struct, frozen=True, gc=False):
@@ -89,6 +91,7 @@ def parse_entry(queue: str, entry_id: bytes, words: Sequence[bytes] | None) -> D
             timeout_s=timeout_s,
             confirm=fields.get(b"confirm") == b"1",
             traceparent=fields[b"traceparent"].decode() if b"traceparent" in fields else None,
+            parent=fields.get(b"parent"),
         )
     except KeyError as error:
         return Unreadable(queue, entry_id, f"field {error.args[0].decode()!r} is missing")

@@ -40,6 +40,7 @@ class Standing(NamedTuple):
     max_in_flight: int | None
     concurrency_key: str | None
     concurrency_limit: int | None
+    waits_for: list[UUID] | None = None
 
 
 class Ahead(NamedTuple):

@@ -31,6 +31,9 @@ _OF_TASKS = (
     _Table("finished_tasks", "id", "uuid", "id"),
     _Table("rejected_reports", "task_id", "uuid", "task"),
 )
+_WAITS = _Table(
+    "task_waits", "parent", "uuid", ""
+)  # a change of these is one of the parent's row, too
 _RUNS = _Table("runs", "task_id", "uuid", "run")
 _KEYS = _Table("idempotency_keys", "key", "text", "key")
 WATCHED = tuple((table.name, table.watched) for table in (*_OF_TASKS, _RUNS, _KEYS))
@@ -66,7 +69,7 @@ class Copies:
         """Copy every task and key of these slots; answers how many tasks."""
         copied = 0
         async for ids in _pages(self._source, slots):
-            await self._page([(table, ids) for table in (*_OF_TASKS, _RUNS)])
+            await self._page([(table, ids) for table in (*_OF_TASKS, _WAITS, _RUNS)])
             copied += len(ids)
         key = ""
         while keys := await _keys_after(self._source, slots, key):
@@ -104,7 +107,7 @@ class Copies:
         runs = {tuple(row)[1:4] for row in rows if row["token"] is not None}
         ids = {row["task_id"] for row in rows if row["token"] is None} - {None}
         keys = {row["key"] for row in rows} - {None}
-        parts = [(table, sorted(ids)) for table in _OF_TASKS] if ids else []
+        parts = [(table, sorted(ids)) for table in (*_OF_TASKS, _WAITS)] if ids else []
         await self._replace([*parts, *([(_KEYS, sorted(keys))] if keys else [])], sorted(runs))
         # Not before: what is broken off here is copied again.
         await self._source.fetch("move_changes_done", [row["place"] for row in rows])
@@ -161,7 +164,7 @@ async def clear(session: MoveSession, slots: Sequence[int]) -> None:
     """Delete what a store has of slots that it does not hold. Triggers have to leave this session alone."""
     async for ids in _pages(session, slots):
         async with session.transaction():
-            for table in (_RUNS, *_OF_TASKS):
+            for table in (_RUNS, _WAITS, *_OF_TASKS):
                 await session.fetch(f"move_delete_{table.name}", ids)
     key = ""
     while keys := await _keys_after(session, slots, key):

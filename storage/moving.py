@@ -189,7 +189,7 @@ class Move:
         (apart,) = await source.long("move_apart", self.slots)
         if apart["count"]:
             raise MoveError(
-                f"{apart['count']} unfinished tasks have a concurrency key or a name and were stored before there were "
+                f"{apart['count']} unfinished tasks have a concurrency key or a name, or wait for others, and were stored before there were "
                 "several stores: what goes together would be in two. Wait for their end, or take the keys off"
             )
         if (await held_by(self._target)).intersection(self.slots):

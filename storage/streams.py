@@ -47,8 +47,10 @@ def _texts(task: Claimed) -> list[str]:
         str(task.id), str(task.token), task.type, task.payload, f"{due_ms:.3f}",
         str(task.retry_count + 1), repr(task.timeout), task.queue, "1" if task.on_lost == "fail" else "0",
     ]  # fmt: skip
-    if task.traceparent is not None:
-        texts.append(task.traceparent)
+    if task.traceparent is not None or task.parent is not None:
+        texts.append(task.traceparent or "")
+    if task.parent is not None:
+        texts.append(task.parent)
     return texts
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import asyncpg
 
-from duly.storage import certainty
+from duly.storage import certainty, waits
 from duly.storage.database import Database
 
 
@@ -50,6 +50,10 @@ class NewTask(NamedTuple):
     traceparent: str | None = None
     region: str | None = None
     name: str | None = None
+    on_success: str | None = None
+    on_failure: str | None = None
+    after: str | None = None
+    """JSON text: the ids of tasks that it waits for. Its `due` is `waits.WAITING` then."""
 
 
 class Submitted(NamedTuple):
@@ -67,6 +71,8 @@ class Submitted(NamedTuple):
     known: bool
     first_id: UUID | None
     fingerprint: bytes | None
+    due: datetime | None = None
+    """Set if it waits for nothing any more."""
 
 
 # The fields that `submit_plain` stores, in its order; the others must be as these are.
@@ -81,6 +87,7 @@ _PLAIN = [
     for name, value in {
         "key": None, "own_id": False, "schedule": None, "concurrency_key": None, "fairness_key": None,
         "region": None, "name": None, "misfire_grace": None, "on_lost": "retry", "overrun": "skip",
+        "on_success": None, "on_failure": None,
     }.items()
 ]  # fmt: skip
 
@@ -134,7 +141,8 @@ async def submit_all(
 ) -> list[Submitted]:
     """Insert all of these tasks or, raising `Rejected`, none.
 
-    A known key with the same fingerprint is no reason to refuse. Times are those of `submit`.
+    A known key with the same fingerprint is no reason to refuse. Times are those of `submit`. Only here may tasks
+    wait for others, of the same batch too: raises `waits.CannotWaitError`.
     `also(connection)` is carried out in the same transaction, and may be a second time.
     """
 
@@ -155,6 +163,7 @@ async def submit_all(
                     same = answer.known and answer.fingerprint == bodies[answer.id]
                     if answer.slot is None and not same:
                         raise Rejected(answers)
+                answers = await _wait(connection, some, answers)
                 if also is not None:
                     await also(connection)
                 return answers
@@ -210,6 +219,19 @@ async def _insert(connection: Any, tasks: Sequence[NewTask], columns: list[Any])
     rows = await connection.fetch(Database.sql("withdraw_finished"), inserted)
     taken = {row["id"] for row in rows}
     return [a._replace(slot=None, created_at=None) if a.id in taken else a for a in answers]
+
+
+async def _wait(
+    connection: Any, tasks: Sequence[NewTask], answers: list[Submitted]
+) -> list[Submitted]:
+    """Within the transaction: those of the inserted tasks that name others begin to wait for them."""
+    lists = {task.id: task.after for task in tasks if task.after is not None}
+    if not lists:
+        return answers
+    inserted = {answer.id for answer in answers if answer.slot is not None}
+    new = {task_id: after for task_id, after in lists.items() if task_id in inserted}
+    free = {one.id: one.due for one in await waits.begin(connection, new)} if new else {}
+    return [a._replace(due=free[a.id]) if a.id in free else a for a in answers]
 
 
 class _Columns:

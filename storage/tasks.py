@@ -56,6 +56,12 @@ class TaskRow(NamedTuple):
     worker: str | None
     result: str | None
     error: str | None
+    on_success: str | None = None
+    on_failure: str | None = None
+    parent: str | None = None
+    after: list[UUID] | None = None
+    waits_for: list[UUID] | None = None
+    """What of `after` has not completed yet; while there is any, `next_run_at` is far off and means nothing."""
 
 
 class RunRow(NamedTuple):
@@ -72,6 +78,7 @@ class RunRow(NamedTuple):
     recorded_at: datetime
     error: str | None
     result: str | None
+    follow_up: UUID | None = None
 
 
 class Change(NamedTuple):
@@ -99,6 +106,8 @@ class Change(NamedTuple):
     concurrency_limit: int | None = None
     set_fairness_key: bool = False
     fairness_key: str | None = None
+    wait_no_more: bool = False
+    """Of a task that waits for others: it does not any longer."""
 
 
 _FIRST = 13  # of a change, what the statement takes before the decision; the rest comes after it

@@ -6,13 +6,15 @@ from uuid import UUID
 
 import msgspec
 
-from duly.nodes.api import bodies
+from duly.nodes.api import bodies, follow_ups
+from duly.nodes.api.checker import Checker
 from duly.nodes.api.forwarding import Forwarding
 from duly.nodes.api.problems import FieldError, Problem, invalid
-from duly.nodes.api.submissions import Checker, Draw, draw, new_task
+from duly.nodes.api.submissions import Draw, draw, new_task
 from duly.nodes.api.wire import TaskSubmission
 from duly.storage.forwarding import NameTakenError, Parcel
 from duly.storage.submitting import NewTask
+from duly.storage.waits import CannotWaitError
 
 _PAUSE_EVERY = 200  # items: about as many milliseconds as the node's timing can spare, at worst
 _ERRORS_MAX = 1000
@@ -54,6 +56,15 @@ class CheckedBatch:
         ]
         return self._conflict(errors)
 
+    def refusal(self, error: CannotWaitError) -> Problem:
+        """422 that names each id which a task cannot wait for."""
+        named = [
+            (f"tasks[{at}].", self.tasks[one])
+            for at, one in enumerate(self.ids)
+            if one in self.tasks
+        ]
+        return follow_ups.refusal(error, named)
+
     def taken(self, taken: NameTakenError) -> Problem:
         """409 that names the items whose name the outbox refused."""
         field, text = "id", f"there is a task with the id {taken.parcel.id}"
@@ -89,6 +100,11 @@ async def check(
             too_large = too_large or problem
             errors += problem.errors
         errors += checker.errors
+    places = {task_id: at for at, task_id in enumerate(batch.ids)}
+    errors += [
+        FieldError(f"tasks[{places[task]}].after", f"names {parent}, which stands below it")
+        for task, parent in follow_ups.below(list(batch.tasks.values()))
+    ]
     if too_large is not None:
         raise Problem(too_large.status, too_large.title, too_large.detail,
                       errors=errors[:_ERRORS_MAX])  # fmt: skip

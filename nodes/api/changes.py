@@ -4,7 +4,8 @@ from datetime import timedelta
 
 from msgspec import UNSET
 
-from duly.nodes.api.submissions import Checker, backoff_text
+from duly.nodes.api.checker import Checker
+from duly.nodes.api.submissions import backoff_text
 from duly.nodes.api.wire import TaskPatch
 from duly.storage.tasks import Change
 from duly.wheel.durations import from_us

@@ -17,6 +17,7 @@ from duly.storage.tasks import TaskRow
 FIELDS: Final = (
     "type", "queue", "payload", "schedule", "overrun", "misfire_grace", "max_retries", "backoff", "timeout",
     "on_lost", "priority", "tags", "concurrency_key", "concurrency_limit", "fairness_key", "region",
+    "on_success", "on_failure", "after",
 )  # fmt: skip
 
 

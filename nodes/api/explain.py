@@ -17,7 +17,7 @@ from duly.nodes.api.facts import Facts, RateNow, Trouble
 from duly.nodes.api.judging import judge
 from duly.nodes.api.problems import not_found
 from duly.nodes.api.reasons import AnyReason, Running
-from duly.storage import claims, explain
+from duly.storage import claims, explain, tasks
 from duly.storage.explain import Standing
 from duly.storage.queues import Control
 from duly.storage.redis import TROUBLE, is_of_one_queue
@@ -25,6 +25,7 @@ from duly.storage.sight import Progress, QueueSight
 from duly.wheel.durations import from_us
 
 _REDIS_S = 2.0  # for all that is asked of Redis
+_NAMED = 10  # of the tasks that it waits for
 _PUBLISHING = "publishing tasks"
 _RENEWING = "renewing leases"
 
@@ -81,6 +82,9 @@ class ExplainHandlers:
         at = from_us(context.clock.now_us())
         progress = _progress(asked.queue, str(task_id), task.version)
         facts = Facts(at, task, context.options.window_floor, *asked, progress=progress)
+        if task.waits_for:
+            found = await tasks.get(context.api_db, task.waits_for[:_NAMED])
+            return facts._replace(waited_for={one: row.status for one, row in found.items()})
         due = task.next_run_at
         if task.status != "pending" or due is None or due > at:
             return facts

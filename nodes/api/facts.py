@@ -1,7 +1,8 @@
 """What is known of why a task has not run, gathered from the store and Redis (explain)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
 
@@ -32,7 +33,8 @@ class Facts(NamedTuple):
     not asked; `queue`: not known, or not asked; `rate`: it has none, or as before; `ahead`: not due.
     `holders`: of its concurrency key, if it is due and has one; at most as many as may be.
     `failing`: with what the slot's owner has trouble, as it said at its last beat.
-    `progress`: how far its attempt is, if its worker tells. `in_flight`: tasks of its queue that run, if it is due and the queue has such a limit.
+    `progress`: how far its attempt is, if its worker tells. `waited_for`: some of those that it waits for, with their statuses.
+    `in_flight`: tasks of its queue that run, if it is due and the queue has such a limit.
     """
 
     at: datetime
@@ -48,3 +50,4 @@ class Facts(NamedTuple):
     in_flight: int | None = None
     failing: Sequence[str] = ()
     progress: Progress | None = None
+    waited_for: Mapping[UUID, str] = MappingProxyType({})

@@ -13,15 +13,17 @@ from msgspec import Raw
 
 from duly.actors.context import Context
 from duly.actors.submitter import tell, times
-from duly.nodes.api import answers, bodies, views
+from duly.nodes.api import answers, bodies, follow_ups, views
+from duly.nodes.api.checker import Checker
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid
-from duly.nodes.api.submissions import Checker, new_task, traced
+from duly.nodes.api.submissions import new_task, traced
 from duly.nodes.api.wire import TaskSubmission, TaskView
 from duly.nodes.regions.directory import Regions
 from duly.nodes.regions.messages import Handed, Handover, HandoverAnswer, Verdict
 from duly.storage import submitting, tasks, trace_context
 from duly.storage.submitting import NewTask, Rejected, Submitted
 from duly.storage.tasks import TaskRow
+from duly.storage.waits import CannotWaitError
 from duly.wheel.durations import to_us
 
 _BODY_BYTES = 64 * 1024 * 1024
@@ -90,7 +92,7 @@ class ForwardedHandlers:
             try:
                 done = {answer.id: answer for answer in await self._insert(new)} if new else {}
                 return [await self._verdict(task, done[task.id]) for task in new]
-            except (Rejected, *_UNFIT):
+            except (Rejected, CannotWaitError, *_UNFIT):
                 pass  # which ones is found out below
         return [await self._take_one(task) for task in new]
 
@@ -99,6 +101,8 @@ class ForwardedHandlers:
             return await self._verdict(new, (await self._insert([new]))[0])
         except Rejected as rejected:
             return await self._verdict(new, rejected.answers[0])
+        except CannotWaitError as error:
+            return _refusal(follow_ups.refusal(error, [("", new)]))
         except _UNFIT as error:  # a check has a hole; it must not hold up the others
             return _refusal(invalid(FieldError("body", f"cannot be stored: {error}")))
 

@@ -10,8 +10,9 @@ from msgspec import Raw
 from duly.actors.context import Context
 from duly.actors.runtime import Reply
 from duly.nodes.api import access, answers, views
+from duly.nodes.api.checker import Checker
 from duly.nodes.api.problems import Problem, conflict, unavailable
-from duly.nodes.api.submissions import Checker, new_task
+from duly.nodes.api.submissions import new_task
 from duly.nodes.api.wire import NULL, ForwardingView, TaskSubmission, TaskView
 from duly.nodes.regions.directory import Regions
 from duly.nodes.regions.messages import Verdict

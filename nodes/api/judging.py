@@ -5,6 +5,7 @@ then its time, then what keeps every task of its slot or queue, then what it wai
 """
 
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from duly.actors import line
 from duly.nodes.api import reasons
@@ -40,6 +41,8 @@ def _pending(facts: Facts) -> list[AnyReason]:
     due = facts.task.next_run_at
     assert due is not None
     found = [*_paused(facts)]
+    if facts.task.waits_for:
+        return [*found, _waits(facts, facts.task.waits_for)]
     is_due = due <= facts.at
     if not is_due:
         found.append(_not_due(facts, due))
@@ -77,6 +80,18 @@ def _paused(facts: Facts) -> list[AnyReason]:
     verb = "was" if when else "is"
     message = f"It {verb} paused{who}{when}: it does not begin until it is resumed."
     return [reasons.Paused(message=message, by=task.paused_by, since=task.paused_at)]
+
+
+def _waits(facts: Facts, ids: list[UUID]) -> AnyReason:
+    named = {str(one): facts.waited_for[one] for one in ids if one in facts.waited_for}
+    said = ", ".join(f"task {one} ({status})" for one, status in named.items())
+    more = f" and {len(ids) - len(named)} more" if named and len(named) < len(ids) else ""
+    message = (
+        f"It waits for {said}{more} to complete."
+        if named
+        else "It waits for other tasks to complete."
+    )
+    return reasons.WaitingForTasks(message=message, tasks=named, left=len(ids))
 
 
 def _not_due(facts: Facts, due: datetime) -> AnyReason:

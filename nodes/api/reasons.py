@@ -33,6 +33,13 @@ class NotDue(Reason, tag="not_due"):
     due: datetime
 
 
+class WaitingForTasks(Reason, tag="waiting_for_tasks"):
+    """Others have to complete first. `tasks`: some of these, each with its status; `left`: how many there are."""
+
+    tasks: dict[str, str]
+    left: int
+
+
 class BackOff(Reason, tag="backoff"):
     """Its last attempt failed; attempt number `attempt` of `attempts` may begin at `until`."""
 
@@ -175,6 +182,6 @@ class Claimed(Reason, tag="claimed"):
 
 
 AnyReason = (
-    Finished | Paused | NotDue | BackOff | RedisUnreachable | QueueUnusable | SlotUnowned | QueuePaused
+    Finished | Paused | WaitingForTasks | NotDue | BackOff | RedisUnreachable | QueueUnusable | SlotUnowned | QueuePaused
     | NoWorker | WaitingForKey | WaitingForInFlight | WaitingForRate | WaitingForCapacity | DueNow | InOutbox | InStream | Running | Claimed
 )  # fmt: skip

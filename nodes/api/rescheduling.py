@@ -111,9 +111,8 @@ class Rescheduling:
         if row.schedule is None:
             if row.next_run_at <= now:
                 return True
-            done = await tasks.patch(
-                self._db, row.id, Change(due=now), row.version, now, note=noted
-            )
+            change = Change(due=now, wait_no_more=True)
+            done = await tasks.patch(self._db, row.id, change, row.version, now, note=noted)
             if done is None or not done.changed:
                 return False
             await wakes.wake(self._context, [done.waiting])

@@ -12,17 +12,19 @@ from duly.actors.context import Context
 from duly.actors.messages import Submit
 from duly.actors.runtime import Reply
 from duly.actors.submitter import tell, times
-from duly.nodes.api import answers, batches, bodies, views
+from duly.nodes.api import answers, batches, bodies, follow_ups, views
 from duly.nodes.api.batches import CheckedBatch
+from duly.nodes.api.checker import Checker
 from duly.nodes.api.definitions import name_conflict, redefined
 from duly.nodes.api.forwarding import Forwarding
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid, unavailable
-from duly.nodes.api.submissions import Checker, Draw, draw, new_task, take_key_header, traced
+from duly.nodes.api.submissions import Draw, draw, new_task, take_key_header, traced
 from duly.nodes.api.wire import Batch, BatchAnswer, TaskSubmission
 from duly.storage import forwarding, submitting, tasks, trace_context
 from duly.storage.forwarding import NameTakenError
 from duly.storage.submitting import NewTask, Rejected, Submitted
 from duly.storage.tasks import TaskRow
+from duly.storage.waits import CannotWaitError
 
 _ANSWER_S = 8.5
 _TRIES = 20  # of a submission whose name is had by a task that is gone when it is looked at
@@ -72,6 +74,9 @@ class SubmitHandlers:
         answer = await self._insert_one(new)
         if isinstance(answer, TaskRow):
             return answers.task(answer, 200, location=True)
+        if new.after is not None and answer.slot is not None:
+            row = (await self._get(new.id))[new.id]
+            return answers.view(views.task(row), 201, location=True)
         if answer.slot is not None and answer.created_at is not None:
             made = views.submitted(new, answer.slot, answer.created_at)
             return answers.created(request, made, now_us)
@@ -148,8 +153,10 @@ class SubmitHandlers:
         Raises `Problem` 409 if that is another one.
         """
         for _ in range(_TRIES):
-            if new.key is not None and (new.own_id or new.name is not None):
-                # All of its names must be free, or nothing may be kept: a transaction of its own.
+            if new.after is not None or (
+                new.key is not None and (new.own_id or new.name is not None)
+            ):
+                # All of its names must be free, and others there, or nothing is kept: a transaction of its own.
                 answer = await self._insert_alone(new)
             else:
                 answer = await self._insert(new)
@@ -171,7 +178,7 @@ class SubmitHandlers:
         new: list[NewTask],
         also: Callable[[Any], Awaitable[object]] | None = None,
     ) -> dict[UUID, UUID]:
-        """Insert all or none; for each the id of its task. Raises `Problem` 409.
+        """Insert all or none; for each the id of its task. Raises `Problem` 409, or 422 for what cannot be waited for.
 
         What has the name of a task that is defined like it is that task, and is not inserted.
         """
@@ -184,6 +191,8 @@ class SubmitHandlers:
                 return known | _firsts(await self._insert_all(left, also))
             except Rejected as rejected:
                 same, refused = await self._judge(left, rejected.answers)
+            except CannotWaitError as error:
+                raise batch.refusal(error) from None
             if refused:
                 raise batch.rejection(refused)
             known |= same
@@ -226,6 +235,8 @@ class SubmitHandlers:
             return (await self._insert_all([new]))[0]
         except Rejected as rejected:
             return rejected.answers[0]
+        except CannotWaitError as error:
+            raise follow_ups.refusal(error, [("", new)]) from None
 
     async def _insert_all(
         self, new: list[NewTask], also: Callable[[Any], Awaitable[object]] | None = None

@@ -1,9 +1,10 @@
 """Rows become JSON; stored JSON passes through as it is."""
 
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from duly.nodes.api.wire import NULL, AlertView, AuditEntry, RunView, TaskView
 from duly.storage.alerts import Alert
@@ -25,7 +26,7 @@ def task(row: TaskRow, *, payloads: bool = True) -> TaskView:
         payload=raw(row.payload if payloads else None),
         status=row.status,  # type: ignore[arg-type]  # a CHECK of the table
         paused=row.paused,
-        next_run_at=row.next_run_at,
+        next_run_at=None if row.waits_for else row.next_run_at,
         slot=row.slot,
         owner=row.owner,
         version=row.version,
@@ -52,8 +53,18 @@ def task(row: TaskRow, *, payloads: bool = True) -> TaskView:
         worker=row.worker,
         result=raw(row.result if payloads else None),
         error=raw(row.error),
-        hidden=UNSET if payloads else ["payload", "result"],
+        on_success=_if_any(row.on_success, payloads),
+        on_failure=_if_any(row.on_failure, payloads),
+        parent=_if_any(row.parent, payloads),
+        after=row.after or UNSET,
+        waits_for=row.waits_for or UNSET,
+        hidden=UNSET if payloads else _hidden(row),
     )
+
+
+def _hidden(row: TaskRow) -> list[str]:
+    linked = ("on_success", "on_failure", "parent")
+    return ["payload", "result", *(name for name in linked if getattr(row, name) is not None)]
 
 
 def submitted(new: NewTask, slot: int, created_at: datetime) -> TaskView:
@@ -92,6 +103,9 @@ def submitted(new: NewTask, slot: int, created_at: datetime) -> TaskView:
         worker=None,
         result=NULL,
         error=NULL,
+        on_success=_if_any(new.on_success),
+        on_failure=_if_any(new.on_failure),
+        after=UNSET if new.after is None else msgspec.json.decode(new.after, type=list[UUID]),
     )
 
 
@@ -108,6 +122,7 @@ def run(row: RunRow, *, payloads: bool = True) -> RunView:
         finished_at=row.finished_at,
         error=raw(row.error),
         result=raw(row.result if payloads else None),
+        follow_up=row.follow_up or UNSET,
         hidden=UNSET if payloads else ["result"],
     )
 
@@ -120,6 +135,11 @@ def noted(row: Noted) -> AuditEntry:
 def alert(row: Alert) -> AlertView:
     """An alert over a watched schedule."""
     return AlertView(*row[:-1], raw(row.details))
+
+
+def _if_any(text: str | None, payloads: bool = True) -> Raw | UnsetType:
+    """Stored JSON as it is, null if it is hidden; absent if there is none."""
+    return UNSET if text is None else raw(text if payloads else None)
 
 
 def raw(text: str | None) -> Raw:

@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta, Raw
 
+from duly.storage import waits
 from duly.storage.keys import QUEUE_NAME
 from duly.wheel.backoff import Backoff
 
@@ -35,6 +36,7 @@ KEY_MAX = 255
 Key = Annotated[str, Meta(min_length=1, max_length=KEY_MAX), _NO_NUL]
 Region = Annotated[str, Meta(min_length=1, max_length=50)]
 ConcurrencyLimit = Annotated[int, Meta(ge=1, le=10_000)]
+After = Annotated[list[UUID], Meta(max_length=waits.MOST)]
 _DURATION = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "format": "duration"}]}
 _TIME = {"type": "string", "format": "date-time"}
 Schedule = Annotated[
@@ -75,6 +77,27 @@ def _null() -> Raw:
     return NULL
 
 
+class FollowUp(msgspec.Struct, forbid_unknown_fields=True):
+    """A task that follows another one: due at the end of that one, or `delay` later."""
+
+    type: Type
+    queue: Queue = "default"
+    payload: Raw = msgspec.field(default_factory=_null)
+    delay: Duration = 0.0
+    max_retries: MaxRetries = 3
+    backoff: Backoff | None = None
+    timeout: Duration = 300.0
+    misfire_grace: Duration | None = None
+    on_lost: Literal["retry", "fail"] = "retry"
+    priority: Priority = 5
+    tags: Tags = {}
+    concurrency_key: Key | None = None
+    concurrency_limit: ConcurrencyLimit | None = None
+    fairness_key: Key | None = None
+    on_success: "FollowUp | None" = None
+    on_failure: "FollowUp | None" = None
+
+
 class TaskSubmission(msgspec.Struct, forbid_unknown_fields=True):
     """A task and when to run it: at `run_at`, after `delay`, now, or by a `schedule`."""
 
@@ -99,6 +122,9 @@ class TaskSubmission(msgspec.Struct, forbid_unknown_fields=True):
     fairness_key: Key | None = None
     region: Region | None = None
     name: TaskName | None = None
+    on_success: FollowUp | None = None
+    on_failure: FollowUp | None = None
+    after: After | None = None
 
 
 class Batch(msgspec.Struct, forbid_unknown_fields=True):
@@ -183,6 +209,12 @@ class TaskView(msgspec.Struct):
     worker: str | None
     result: Raw
     error: Raw
+    on_success: Raw | msgspec.UnsetType = msgspec.UNSET
+    """These five are absent where there is nothing of it."""
+    on_failure: Raw | msgspec.UnsetType = msgspec.UNSET
+    parent: Raw | msgspec.UnsetType = msgspec.UNSET
+    after: list[UUID] | msgspec.UnsetType = msgspec.UNSET
+    waits_for: list[UUID] | msgspec.UnsetType = msgspec.UNSET
     forwarding: ForwardingView | msgspec.UnsetType = msgspec.UNSET
     """Absent on tasks that are in this region."""
     hidden: list[str] | msgspec.UnsetType = msgspec.UNSET
@@ -202,6 +234,8 @@ class RunView(msgspec.Struct):
     finished_at: datetime | None
     error: Raw
     result: Raw
+    follow_up: UUID | msgspec.UnsetType = msgspec.UNSET
+    """The task that followed this outcome; absent if none did."""
     hidden: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 

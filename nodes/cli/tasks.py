@@ -135,6 +135,12 @@ def _add_submit(commands: Any, api: argparse.ArgumentParser) -> None:
                         help="how many: 1 to 10000 (default: 1)")  # fmt: skip
     submit.add_argument("--fairness-key", metavar="KEY",
                         help="due tasks of its queue take turns by this key")  # fmt: skip
+    submit.add_argument("--on-success", metavar="TASK",
+                        help='the task that follows if it completes, as JSON: {"type": "next"}')  # fmt: skip
+    submit.add_argument("--on-failure", metavar="TASK",
+                        help="the task that follows if it ends failed, as JSON")  # fmt: skip
+    submit.add_argument("--after", action="append", metavar="ID", type=UUID,
+                        help="it waits until the task with this id has completed; may be given several times")  # fmt: skip
     submit.add_argument("--region", metavar="NAME",
                         help="the region it belongs to (default: the one that is asked)")  # fmt: skip
     submit.add_argument("--tag", dest="tags", action="append", metavar="NAME=VALUE", default=[],
@@ -171,6 +177,18 @@ def explain(error: ApiError) -> str:
     return str(problem.get("detail") or problem.get("title") or f"status {error.status}")
 
 
+def _follow_up(name: str, text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        said = _json.decode(text)
+    except msgspec.DecodeError as error:
+        fail(f"--{name.replace('_', '-')} is not JSON: {error}")
+    if not isinstance(said, dict):
+        fail(f"--{name.replace('_', '-')} is not a JSON object")
+    return said
+
+
 def _submit(client: SyncClient, args: argparse.Namespace) -> None:
     text = sys.stdin.read() if args.payload == "-" else args.payload
     try:
@@ -181,8 +199,10 @@ def _submit(client: SyncClient, args: argparse.Namespace) -> None:
         name: getattr(args, name)
         for name in ("queue", "run_at", "priority", "max_retries", "on_lost", "idempotency_key",
                      "overrun", "concurrency_key", "concurrency_limit", "fairness_key",
-                     "region", "name")
+                     "region", "name", "after")
     }  # fmt: skip
+    for name in ("on_success", "on_failure"):
+        given[name] = _follow_up(name, getattr(args, name))
     for name in ("delay", "timeout", "misfire_grace"):
         given[name] = values.duration(getattr(args, name))
     options: dict[str, Any] = {k: v for k, v in given.items() if v is not None}

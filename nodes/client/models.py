@@ -53,6 +53,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     worker: str | None = None
     result: Any = None
     error: Any = None
+    on_success: dict[str, Any] | None = None
+    on_failure: dict[str, Any] | None = None
+    after: tuple[UUID, ...] = ()
+    waits_for: tuple[UUID, ...] = ()
+    """Those of `after` that have not completed yet."""
+    parent: dict[str, Any] | None = None
+    """The task that this one follows: `id`, `token`, `occurrence`, `status`, `result`, `error`."""
     hidden: tuple[str, ...] = ()
     """Fields that are None because the token may not see them."""
 
@@ -118,6 +125,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     error: Any = None
     result: Any = None
+    follow_up: UUID | None = None
+    """The task that followed this outcome."""
     hidden: tuple[str, ...] = ()
     """Fields that are None because the token may not see them."""
 

@@ -1,7 +1,7 @@
 """What a caller may give, and how it is written as JSON."""
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict
 from uuid import UUID
 
@@ -44,9 +44,37 @@ class TaskOptions(TypedDict, total=False):
     """Which region it belongs to; that of the cluster if none is given."""
     name: str | None
     """Of unfinished tasks each has its own: a second submission with it and the same definition returns the first."""
+    on_success: "FollowUp | None"
+    """The task that follows when this one completes."""
+    on_failure: "FollowUp | None"
+    """The task that follows when this one ends failed."""
+    after: Sequence[UUID | str] | None
+    """Ids of tasks that have to complete before it is due."""
     idempotency_key: str | None
     """A second submission with this key within 24 h returns the first task; None: there is no key."""
     id: UUID | str
+
+
+class FollowUp(TypedDict, total=False):
+    """A task that follows another one; `type` is required. The options mean what they mean for a task."""
+
+    type: str
+    payload: Any
+    delay: Duration
+    """How long after the end of the other one it is due."""
+    queue: str
+    priority: int
+    max_retries: int
+    backoff: Mapping[str, Any]
+    timeout: Duration
+    misfire_grace: Duration | None
+    on_lost: Literal["retry", "fail"]
+    tags: Mapping[str, str]
+    concurrency_key: str | None
+    concurrency_limit: int
+    fairness_key: str | None
+    on_success: "FollowUp | None"
+    on_failure: "FollowUp | None"
 
 
 class NewTask(TaskOptions, total=False):
@@ -90,6 +118,7 @@ class QueueChanges(TypedDict, total=False):
 
 _TIMES: Final = frozenset({"run_at"})
 _DURATIONS: Final = frozenset({"delay", "timeout", "misfire_grace"})
+_FOLLOW_UPS: Final = frozenset({"on_success", "on_failure"})
 _LEFT_OUT: Final = frozenset({"run_at", "delay", "schedule"})
 
 
@@ -145,6 +174,8 @@ def _body(given: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
             body[name] = moment(name, value)
         elif name in _DURATIONS:
             body[name] = duration(name, value)
+        elif name in _FOLLOW_UPS:
+            body[name] = _body(value, FollowUp.__annotations__.keys())
         elif name == "schedule":
             body[name] = schedule_body(value)
         else:

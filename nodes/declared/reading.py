@@ -20,8 +20,9 @@ import msgspec
 
 from duly.nodes import exact_json
 from duly.nodes.api import bodies, views
+from duly.nodes.api.checker import Checker
 from duly.nodes.api.problems import FieldError, Problem
-from duly.nodes.api.submissions import Checker, new_task
+from duly.nodes.api.submissions import new_task
 from duly.nodes.api.wire import TaskSubmission, TaskView
 from duly.storage.submitting import NewTask
 from duly.wheel.durations import from_us

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from duly.nodes.worker import completing
 from duly.nodes.worker.effects import ExactlyOnce, Guard
 from duly.nodes.worker.outcomes import Superseded
+from duly.nodes.worker.parent import Parent, parse
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -29,6 +30,7 @@ class Context:
     __slots__ = (
         "_due_us",
         "_guard",
+        "_parent",
         "_stopped",
         "attempt",
         "cancelled",
@@ -80,6 +82,7 @@ class Context:
         deadline: float,
         worker: str,
         state: Any = None,
+        parent: bytes | None = None,
     ) -> None:
         """Made by the worker. `due_us`: the due time in microseconds since the epoch."""
         self.id = id
@@ -94,6 +97,7 @@ class Context:
         self.traceparent = None
         self.cancelled = False
         self._due_us = due_us
+        self._parent = parent
         self._guard: Guard | None = None
         self._stopped: asyncio.Event | None = None
 
@@ -101,6 +105,11 @@ class Context:
     def due(self) -> datetime:
         """When this occurrence was due (UTC): the same for each of its attempts."""
         return _EPOCH + timedelta(microseconds=self._due_us)
+
+    @property
+    def parent(self) -> Parent | None:
+        """The task that this one follows (`on_success`, `on_failure`), with its result or error; else None."""
+        return None if self._parent is None else parse(self._parent)
 
     @property
     def remaining_s(self) -> float:

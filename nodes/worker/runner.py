@@ -141,6 +141,7 @@ class Runner:
             deadline=time.monotonic() + timeout_s,
             worker=self._worker_id,
             state=self.state,
+            parent=entry.parent,
         )
         self._runs[key] = run = Run(entry, ctx, handler, now_ms())
         run.timer = self._loop.call_later(timeout_s, self._stop, run, TIMED_OUT)

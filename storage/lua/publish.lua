@@ -13,7 +13,7 @@
 -- which the others should publish nothing ('-' = this node has nothing that waits, '' = no word),
 -- ARGV[5] rate ('' = none), ARGV[6] burst, ARGV[7] '1' = by whoever has claimed them, ARGV[8] the tasks as
 -- MessagePack ('' = none), at most 2,000: for each a list of texts: id, token, type, payload, due, attempt,
--- timeout, queue, confirm and, if it is in a trace, traceparent
+-- timeout, queue, confirm and, if it is in a trace or follows another one, traceparent ('' = none) and parent
 -- Answers {entries in the stream, of them delivered (-1 = the group is gone), how many other nodes
 -- have tasks that wait, the lowest rank that one of them said, how many of the tasks (the last ones) were
 -- held back, µs after which they may come again}.
@@ -62,11 +62,15 @@ for at, task in ipairs(batch) do
     sent = sent + 1
   end
   if not skip then
-    local trace = task[10] and {'traceparent', task[10]} or none
+    local more = none
+    if task[10] then
+      more = task[10] ~= '' and {'traceparent', task[10]} or {}
+      if task[11] then more[#more + 1], more[#more + 2] = 'parent', task[11] end
+    end
     local entry = redis.call('XADD', tasks, '*',
       'id', id, 'token', token, 'type', task[3], 'payload', task[4], 'due', task[5],
       'attempt', task[6], 'timeout', task[7], 'queue', task[8], 'confirm', task[9],
-      unpack(trace))
+      unpack(more))
     local last = #new_tokens
     new_tokens[last + 1], new_tokens[last + 2] = id, token
     new_entries[last + 1], new_entries[last + 2] = id, entry

@@ -32,7 +32,9 @@ with writing as materialized (
     returning t.id, t.version, t.type, t.queue, t.occurrence, t.retry_count, t.timeout, t.on_lost,
         -- A large answer that a paused node does not read would hold the slots' locks.
         -- What is stored may be compressed: only the text's own length tells.
-        case when pg_column_size(t.payload) <= $7::int and octet_length(t.payload::text) <= $7
+        -- That of a task that follows another comes apart, with what the other has to say.
+        case when t.parent is null and pg_column_size(t.payload) <= $7::int
+                  and octet_length(t.payload::text) <= $7
             then t.payload end as payload,
         t.traceparent
 );
@@ -81,13 +83,13 @@ where t.id = $1 and r.status = 'running'
 order by r.claimed_at, r.id limit $2;
 
 -- name: payloads
-select id, payload from tasks where id = any($1::uuid[]);
+select id, payload, parent from tasks where id = any($1::uuid[]);
 
 -- name: claimed
 -- After a claim whose commit is in doubt: what of it is ours. By its very instant: an entry that was
 -- read long ago may be of a task that an earlier claim of ours has taken, and a worker ended.
 select t.id, t.version, t.type, t.queue, t.occurrence, t.retry_count, t.timeout, t.on_lost, t.payload,
-       t.traceparent
+       t.traceparent, t.parent
 from tasks t join unnest($1::uuid[], $2::bigint[]) as c (id, version)
   on t.id = c.id and t.version > c.version
 where t.owner = $3 and t.claimed_at = $4 and case when t.status = 'running' then true end;
@@ -95,34 +97,50 @@ where t.owner = $3 and t.claimed_at = $4 and case when t.status = 'running' then
 -- name: running
 -- What the stream should hold: running under this very token, and not completed by a user's transaction.
 select t.id, t.version, t.type, t.queue, t.occurrence, t.retry_count, t.timeout, t.on_lost, t.payload,
-       t.traceparent
+       t.traceparent, t.parent
 from tasks t join unnest($1::uuid[], $2::bigint[]) as c (id, version)
   on t.id = c.id and t.version = c.version
 where case when t.status = 'running' then t.completion is null end;
 
 -- name: expire
--- A one-off that was not claimed because it is later than its misfire grace ends failed.
+-- A one-off that was not claimed ends failed because it is later than its misfire grace, or because one that it
+-- waited for did not complete. $4: the ids of what follows them.
 with gone as (
-    delete from tasks t using unnest($1::uuid[], $2::bigint[]) as c (id, version)
+    delete from tasks t using unnest($1::uuid[], $2::bigint[], $4::uuid[]) as c (id, version, follow_id)
     where t.id = c.id and t.version = c.version
       and case when t.status = 'pending' then not t.paused end
       and not t.begun and t.schedule is null
-      and extract(epoch from $3::timestamptz - t.next_run_at) > t.misfire_grace
-    returning t.*
+      and (extract(epoch from $3::timestamptz - t.next_run_at) > t.misfire_grace
+           or t.following is not null)
+      and {all_waits_seen t}
+    returning t.*, c.follow_id, case when t.following is null then '"expired"'::jsonb else t.error end as why
 ), moved as (
     insert into finished_tasks (id, status, slot, version, retry_count, updated_at, occurrence,
         paused, {asked_for}, finished_at, error)
     select id, 'failed', slot, version + 1, retry_count, $3, occurrence, paused,
-        {asked_for}, $3, '"expired"'
+        {asked_for}, $3, why
     from gone
 ), attempt as (
     insert into runs (task_id, type, queue, token, occurrence, attempt, outcome, verdict, recorded_at,
-                      error)
+                      error, follow_up)
     select id, type, queue, version + 1, occurrence, retry_count + 1, 'skipped', 'skipped', $3,
-           '"expired"'
+           why, case when on_failure is not null then follow_id end
     from gone
+), over as (
+    select id, awaited, 'failed' as status, $3 as at from gone
+), outcomes as (
+    select id, follow_id, on_failure as spec, version + 1 as token, occurrence, 'failed' as status,
+           null::jsonb as result, why as error, traceparent, $3 as at
+    from gone where on_failure is not null
+), {let_waiting_go}, {follow_up}, waiting as (
+    {now_waiting}
 )
-select id from gone;
+select id, null::bigint as version, null::smallint as slot, null::timestamptz as next_run_at,
+       null::smallint as priority, null as queue, null as concurrency_key, null as fairness_key,
+       null as slot_owner, true as expired
+from gone
+union all
+select w.*, s.owner, false from waiting w join slots s on s.slot = w.slot;
 
 -- name: start
 -- Grant a token its one start; the same start_id may ask again.
@@ -132,15 +150,16 @@ where id = $1 and version = $2 and case when status = 'running' then true end
 returning id;
 
 -- name: complete
--- Reports of success on one-off tasks: out of the hot table, with their run, in one statement. What a user's
--- transaction has committed of it (`completion`) counts more than the report.
+-- Reports of success on one-off tasks that nothing follows: out of the hot table, with their run, in one statement.
+-- What a user's transaction has committed of it (`completion`) counts more than the report.
 with reported as (
     select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::timestamptz[], $5::timestamptz[],
                          $6::jsonb[]) as r (id, token, by, began, ended, result)
 ), gone as (
     delete from tasks t using reported r
     where t.id = r.id and t.version = r.token
-      and case when t.status = 'running' then t.schedule is null end
+      and case when t.status = 'running'
+               then t.schedule is null and t.on_success is null and t.awaited is null end
     returning t.*, r.by, r.began, r.ended,
         case when t.completion is null then r.result else t.completion -> 'result' end as result
 ), moved as (
@@ -162,7 +181,7 @@ select id, version, type, next_run_at, queue, concurrency_key from gone;
 -- What deciding what follows needs to know.
 select t.id, t.version, t.retry_count, t.max_retries, t.backoff, t.on_lost, t.occurrence,
        t.created_at, t.schedule, t.overrun, t.misfire_grace, t.done_until, t.runs_done, t.type,
-       t.next_run_at, t.completion
+       t.next_run_at, t.completion, t.on_success is not null as follows_success, t.on_failure is not null as follows_failure
 from tasks t join unnest($1::uuid[], $2::bigint[]) as c (id, version)
   on t.id = c.id and t.version = c.version
 where case when t.status = 'running' then true end;
@@ -172,22 +191,23 @@ where case when t.status = 'running' then true end;
 -- for good, as `status`. outcome null = no run (a snooze). A retry takes one of its retries, and
 -- `next` is null. Else `next` is the occurrence that comes after this one, and what was skipped in
 -- between is recorded: so no crash can lose one or repeat it. Not if the schedule has changed since it was
--- read, or a user's transaction has completed the attempt: the decision has to be made anew.
+-- read, if somebody waits for the task who did not before, or if a user's transaction has completed the attempt:
+-- the decision has to be made anew. follow_id: what follows this outcome; null: nothing.
 with settled as (
     select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::timestamptz[], $5::boolean[],
                          $6::text[], $7::timestamptz[], $8::timestamptz[], $9::jsonb[], $10::jsonb[],
                          $11::text[], $12::timestamptz[], $13::int[], $14::jsonb[], $15::text[],
                          $16::boolean[], $17::timestamptz[], $18::timestamptz[], $19::timestamptz[],
-                         $20::timestamptz[], $21::text[], $22::text[], $23::timestamptz[])
+                         $20::timestamptz[], $21::text[], $22::text[], $23::timestamptz[], $24::uuid[])
         as r (id, token, outcome, again_at, counts, by, began, ended, error, result, status, occurrence,
               attempt, schedule, overrun, ran, next, following, done_until, skip_until, skip_reason,
-              zone_data, was_done_until)
+              zone_data, was_done_until, follow_id)
 ), again as (
     update tasks t set
         status = 'pending', next_run_at = r.again_at,
         retry_count = case when r.next is null then t.retry_count + r.counts::int else 0 end,
         owner = null, claimed_at = null, started_at = null, start_id = null, worker = null,
-        completion = null, updated_at = $27,
+        completion = null, updated_at = $28,
         error = case when r.outcome is distinct from 'completed' then coalesce(r.error, t.error) end,
         begun = r.next is null, occurrence = coalesce(r.next, t.occurrence),
         runs_done = t.runs_done + r.ran::int, following = r.following,
@@ -197,7 +217,7 @@ with settled as (
         failed_in_row = case when r.next is null then t.failed_in_row
                              when r.outcome = 'completed' then 0 else t.failed_in_row + 1 end,
         silent_at = case when r.next is not null and r.outcome = 'completed'
-                         then duly_silent_at(t.schedule, $27) else t.silent_at end,
+                         then duly_silent_at(t.schedule, $28) else t.silent_at end,
         paused = t.paused or r.next is not null and r.outcome <> 'completed'
                  and duly_gives_up(t.schedule, t.failed_in_row + 1),
         paused_by = case when t.paused then t.paused_by
@@ -205,7 +225,7 @@ with settled as (
                               and duly_gives_up(t.schedule, t.failed_in_row + 1) then 'system' end,
         paused_at = case when t.paused then t.paused_at
                          when r.next is not null and r.outcome <> 'completed'
-                              and duly_gives_up(t.schedule, t.failed_in_row + 1) then $27 end
+                              and duly_gives_up(t.schedule, t.failed_in_row + 1) then $28 end
     from settled r
     where t.id = r.id and t.version = r.token and r.again_at is not null
       and case when t.status = 'running' then true end
@@ -213,8 +233,8 @@ with settled as (
       and t.done_until is not distinct from r.was_done_until
       and (t.completion is null or r.outcome = 'completed')
     returning t.id, t.version, t.slot, t.next_run_at, t.priority, t.queue, t.concurrency_key,
-        t.fairness_key, t.type, t.failed_in_row,
-        r.next is not null and t.paused_by = 'system' and t.paused_at = $27 as gave_up
+        t.fairness_key, t.type, t.failed_in_row, t.on_success, t.on_failure, t.traceparent,
+        r.next is not null and t.paused_by = 'system' and t.paused_at = $28 as gave_up
 ), gone as (
     delete from tasks t using settled r
     where t.id = r.id and t.version = r.token and r.again_at is null
@@ -222,25 +242,27 @@ with settled as (
       and t.schedule is not distinct from r.schedule and t.overrun = r.overrun
       and t.done_until is not distinct from r.was_done_until
       and (t.completion is null or r.outcome = 'completed')
+      and {all_waits_seen t}
     returning t.*, r.by, r.began, r.status as last_status, r.result as last_result,
               r.error as last_error
 ), moved as (
     insert into finished_tasks (id, status, slot, owner, version, retry_count, updated_at, occurrence,
         paused, {asked_for}, started_at, finished_at, worker, result, error)
-    select id, last_status, slot, owner, version, retry_count, $27, occurrence, paused,
-        {asked_for}, began, $27, by, last_result, last_error
+    select id, last_status, slot, owner, version, retry_count, $28, occurrence, paused,
+        {asked_for}, began, $28, by, last_result, last_error
     from gone
 ), ended as (
-    select id, version, type, queue, concurrency_key from again
-    union all select id, version, type, queue, concurrency_key from gone
+    select id, version, type, queue, concurrency_key, on_success, on_failure, traceparent from again
+    union all
+    select id, version, type, queue, concurrency_key, on_success, on_failure, traceparent from gone
 ), attempt as (
     -- The occurrence is over unless it is tried again: then this is what became of it.
     insert into runs (task_id, type, queue, token, occurrence, attempt, outcome, verdict, worker,
-                      started_at, finished_at, recorded_at, error, result)
+                      started_at, finished_at, recorded_at, error, result, follow_up)
     select e.id, e.type, e.queue, e.version, r.occurrence, r.attempt, r.outcome,
            case when r.again_at is null or r.next is not null
                then case r.outcome when 'completed' then 'completed' else 'failed' end end,
-           r.by, r.began, r.ended, $27, r.error, r.result
+           r.by, r.began, r.ended, $28, r.error, r.result, r.follow_id
     from ended e join settled r on r.id = e.id and r.token = e.version
     where r.outcome is not null
 ), skipped as (
@@ -248,21 +270,34 @@ with settled as (
     insert into runs (task_id, type, queue, token, occurrence, attempt, outcome, verdict, recorded_at,
                       error)
     select e.id, e.type, e.queue, e.version, s.occurrence, 1, 'skipped', 'skipped',
-           $27 + s.place * interval '1 microsecond', s.error
+           $28 + s.place * interval '1 microsecond', s.error
     from ended e
-    join unnest($24::uuid[], $25::timestamptz[], $26::jsonb[])
+    join unnest($25::uuid[], $26::timestamptz[], $27::jsonb[])
         with ordinality as s (id, occurrence, error, place) on s.id = e.id
 ), gave_up as (
     insert into alerts (kind, task_id, type, queue, since, raised_at, tell_at, details)
-    select 'auto_paused', id, type, queue, $27, $27, $27,
+    select 'auto_paused', id, type, queue, $28, $28, $28,
            jsonb_build_object('failed_in_row', failed_in_row)
     from again where gave_up
     on conflict (task_id, kind) where cleared_at is null do nothing
 ), noted as (
     insert into audit (at, who, role, action, task_id, details)
-    select $27, null, 'system', 'pause', id, jsonb_build_object('failed_in_row', failed_in_row)
+    select $28, null, 'system', 'pause', id, jsonb_build_object('failed_in_row', failed_in_row)
     from again where gave_up
+), over as (
+    select id, awaited, last_status as status, $28 as at from gone
+), outcomes as (
+    select e.id, r.follow_id, case r.outcome when 'completed' then e.on_success else e.on_failure end as spec,
+           e.version as token, r.occurrence,
+           case r.outcome when 'completed' then 'completed' else 'failed' end as status,
+           r.result, r.error, e.traceparent, $28 as at
+    from ended e join settled r on r.id = e.id and r.token = e.version
+    where r.follow_id is not null
+), {let_waiting_go}, {follow_up}, waiting as (
+    {now_waiting}
 )
 select e.id, a.version, a.slot, a.next_run_at, a.priority, a.queue, a.concurrency_key, a.fairness_key,
-       s.owner as slot_owner, e.concurrency_key as freed_key, e.queue as of_queue
-from ended e left join again a on a.id = e.id left join slots s on s.slot = a.slot;
+       s.owner as slot_owner, e.concurrency_key as freed_key, e.queue as of_queue, true as ended
+from ended e left join again a on a.id = e.id left join slots s on s.slot = a.slot
+union all
+select w.*, s.owner, null, null, false from waiting w join slots s on s.slot = w.slot;

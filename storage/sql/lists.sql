@@ -8,10 +8,10 @@
 -- index, also where it does not know the parameters.
 
 -- part: task_row
-{columns t wanted_payload its_next_run_at no_time no_json};
+{columns t wanted_payload its_next_run_at no_time no_json its_waits};
 
 -- part: finished_row
-{columns t wanted_payload no_time its_finished_at wanted_result};
+{columns t wanted_payload no_time its_finished_at wanted_result no_ids};
 
 -- part: wanted_payload t
 case when $13::boolean then {t}.payload else 'null' end;

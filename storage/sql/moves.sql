@@ -25,12 +25,14 @@ select slot, "to", state from slot_moves where state <> 'cleared' or slot = any(
 select slot from slots order by slot;
 
 -- name: move_apart
--- Unfinished tasks that would be in another store than others of their concurrency key, or than their name is looked for.
-select count(*) from tasks
+-- Unfinished tasks that would be in another store than others of their concurrency key, or than their name is looked
+-- for, or than what waits for them.
+select (select count(*) from tasks
 where (concurrency_key is not null
        and (slot = any($1::smallint[])) <> (duly_slot_of_key(concurrency_key) = any($1::smallint[])))
    or (name is not null
-       and (slot = any($1::smallint[])) <> (duly_slot_of_key(name) = any($1::smallint[])));
+       and (slot = any($1::smallint[])) <> (duly_slot_of_key(name) = any($1::smallint[])))
+) + duly_waits_apart($1::smallint[]) as count;
 
 -- name: move_watch
 select duly_watch_slots($1::smallint[], $2::smallint);
@@ -103,6 +105,9 @@ delete from finished_tasks where id = any($1::uuid[]);
 
 -- name: move_delete_rejected_reports
 delete from rejected_reports where task_id = any($1::uuid[]);
+
+-- name: move_delete_task_waits
+delete from task_waits where parent = any($1::uuid[]);
 
 -- name: move_delete_runs
 delete from runs where task_id = any($1::uuid[]);

@@ -10,37 +10,41 @@ with asked as materialized (
         $8::float8[], $9::float8[], $10::text[], $11::smallint[], $12::text[], $13::bytea[],
         $14::jsonb[], $15::boolean[], $16::timestamptz[], $17::timestamptz[], $18::jsonb[],
         $19::interval[], $20::text[], $21::timestamptz[], $22::text[], $23::text[], $24::int[],
-        $25::text[], $26::text[], $27::text[], $28::text[]
+        $25::text[], $26::text[], $27::text[], $28::text[], $29::jsonb[], $30::jsonb[], $31::jsonb[]
     ) as a (id, type, queue, payload, due, max_retries, backoff,
             timeout, misfire_grace, on_lost, priority, key, fingerprint,
             tags, own_id, created_at, occurrence, schedule,
             interval, overrun, following, zone_data, concurrency_key, concurrency_limit,
-            fairness_key, traceparent, region, name)
+            fairness_key, traceparent, region, name, on_success, on_failure, after)
 ), keyed as (
     insert into idempotency_keys as k (key, task_id, fingerprint, expires_at)
-    select key, id, fingerprint, $30::timestamptz from asked where key is not null order by key
+    select key, id, fingerprint, $33::timestamptz from asked where key is not null order by key
     on conflict (key) do update set
-        task_id = case when k.expires_at <= $29 then excluded.task_id else k.task_id end,
-        fingerprint = case when k.expires_at <= $29 then excluded.fingerprint else k.fingerprint end,
-        expires_at = case when k.expires_at <= $29 then excluded.expires_at else k.expires_at end
+        task_id = case when k.expires_at <= $32 then excluded.task_id else k.task_id end,
+        fingerprint = case when k.expires_at <= $32 then excluded.fingerprint else k.fingerprint end,
+        expires_at = case when k.expires_at <= $32 then excluded.expires_at else k.expires_at end
     returning key, task_id, fingerprint, expires_at
 ), judged as materialized (
     -- Other than what was asked for: the key is known. (An equal id alone may be a repeat.)
     select a.*, k.task_id as first_id, k.fingerprint as first_fingerprint,
-           coalesce(k.task_id <> a.id or k.expires_at <> $30, false) as known
+           coalesce(k.task_id <> a.id or k.expires_at <> $33, false) as known
     from asked a left join keyed k on k.key = a.key
 ), inserted as (
     insert into tasks (id, type, queue, payload, next_run_at, occurrence, max_retries, backoff,
                        timeout, misfire_grace, on_lost, priority, idempotency_key, tags,
                        concurrency_key, concurrency_limit, fairness_key,
                        created_at, updated_at, schedule, interval, overrun, following, zone_data,
-                       silent_at, traceparent, region, name)
+                       silent_at, traceparent, region, name, on_success, on_failure, after, waits_for)
     select a.id, a.type, a.queue, a.payload, a.due, a.occurrence, a.max_retries, a.backoff,
            a.timeout, a.misfire_grace, a.on_lost, a.priority, a.key, a.tags,
            a.concurrency_key, a.concurrency_limit, a.fairness_key,
            a.created_at, a.created_at, a.schedule, a.interval, a.overrun, a.following, a.zone_data,
            case when a.schedule is not null then duly_silent_at(a.schedule, a.created_at) end,
-           a.traceparent, a.region, a.name
+           a.traceparent, a.region, a.name, a.on_success, a.on_failure,
+           case when a.after is not null
+               then array(select e::uuid from jsonb_array_elements_text(a.after) as e) end,
+           case when a.after is not null
+               then array(select distinct e::uuid from jsonb_array_elements_text(a.after) as e) end
     from judged a
     where not a.known
       and not (a.own_id and exists (select from finished_tasks f where f.id = a.id))
@@ -88,6 +92,36 @@ union all
 select f.id, f.slot, f.created_at, null
 from asked a join finished_tasks f on f.id = a.id and f.created_at = a.created_at;
 
+-- name: note_waits
+-- Within the transaction of a submission: note on these unfinished tasks how many more wait for them. Locked in
+-- one order, as by whatever lets go of those that wait.
+with locked as materialized (
+    select t.id from tasks t where t.id = any($1::uuid[]) order by t.id for update
+)
+update tasks t set awaited = coalesce(t.awaited, 0) + c.number
+from locked l join unnest($1::uuid[], $2::int[]) as c (id, number) on c.id = l.id
+where t.id = l.id and t.schedule is null
+returning t.id;
+
+-- name: ends_of
+-- What became of these tasks; of one that does not end by itself no status.
+select id, status from finished_tasks where id = any($1::uuid[])
+union all
+select id, null from tasks where id = any($1::uuid[]) and schedule is not null;
+
+-- name: add_waits
+-- In the same transaction, after `note_waits`: of each task one that it waits for.
+insert into task_waits (parent, task) select * from unnest($1::uuid[], $2::uuid[]);
+
+-- name: ended_before
+-- In the same transaction: of what these tasks wait for, $2 has completed already.
+update tasks t set
+    waits_for = case when not t.waits_for <@ $2::uuid[]
+                     then array(select p from unnest(t.waits_for) as p where p <> all($2)) end,
+    next_run_at = case when t.waits_for <@ $2 then t.occurrence else t.next_run_at end
+where t.id = any($1::uuid[]) and t.waits_for && $2
+returning t.id, t.slot, t.next_run_at, t.waits_for;
+
 -- name: withdraw_finished
 -- Within the transaction of a submission: an id of the client's own whose task ended between the
 -- submission's snapshot and its insert is in both tables now. A later snapshot sees it.
@@ -122,6 +156,7 @@ with gone as (
       and (schedule is null
            or (version = $3::bigint and status = $4::text and schedule is not distinct from $5::jsonb
                and done_until is not distinct from $6::timestamptz))
+      and {all_waits_seen tasks}
     returning *
 ), moved as (
     insert into finished_tasks (id, status, slot, owner, version, retry_count, updated_at, occurrence,
@@ -145,7 +180,9 @@ with gone as (
     from moved m
     cross join unnest($7::timestamptz[], $8::jsonb[])
         with ordinality as s (occurrence, error, place)
-)
+), over as (
+    select id, awaited, 'cancelled' as status, $2 as at from gone
+), {let_waiting_go}
 select {finished_task m},
        g.version as token
 from moved m cross join gone g;
@@ -162,8 +199,12 @@ with found as materialized (
     select * from tasks where id = $1 for update
 ), changed as (
     update tasks t set
-        next_run_at = coalesce($4, $20, t.next_run_at),
+        -- What waits for other tasks keeps to that, unless $34, and is due at this time or later.
+        next_run_at = case when t.waits_for is null or $34::boolean then coalesce($4, $20, t.next_run_at)
+                           else t.next_run_at end,
+        waits_for = case when not $34 then t.waits_for end,
         occurrence = case when $19::timestamptz is not null then $19
+                          when t.waits_for is not null then coalesce($4, t.occurrence)
                           when t.schedule is null and t.retry_count = 0
                                and t.occurrence = t.next_run_at
                                and not exists (select from runs r where r.task_id = t.id)
@@ -175,7 +216,8 @@ with found as materialized (
         schedule = coalesce($13, t.schedule),
         interval = case when $13 is null then t.interval else $14::interval end,
         overrun = coalesce($15, t.overrun),
-        following = case when $4 is not null and t.skip_until is null then null
+        following = case when t.schedule is null then t.following
+                         when $4 is not null and t.skip_until is null then null
                          when $19 is not null then $21 else t.following end,
         done_until = coalesce($22, t.done_until), runs_done = t.runs_done + $28,
         skip_until = case when $19 is null then t.skip_until end,
@@ -236,7 +278,7 @@ from back b join slots s on s.slot = b.slot;
 -- Newest first; ($2, $3) is the place of the last run of the page before. What was cancelled while it
 -- waited was no run; the ledger has it.
 select task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at, recorded_at,
-       error, result
+       error, result, follow_up
 from runs
 where task_id = $1 and ($2::bigint is null or (token, recorded_at) < ($2, $3::timestamptz))
   and (outcome <> 'cancelled' or finished_at is not null)

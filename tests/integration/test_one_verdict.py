@@ -96,7 +96,7 @@ class World:
         claim = await claims.claim(self.db, ME, [due], self.epochs, self.now)
         if claim.tasks:
             self.tokens[row.id].add(claim.tasks[0].token)
-        elif not await claims.expire(self.db, [due], self.now):
+        elif not (await claims.expire(self.db, [due], self.now)).ids:
             self.catchup._late[row.id] = 0
             await self.catchup._step()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import simulated.course_statements
+import simulated.follow_statements
 import simulated.ledger_statements
 import simulated.queue_statements
 import simulated.statements
@@ -27,13 +28,14 @@ _TABLES = {
     "misfire_grace, on_lost, priority, idempotency_key, tags, claimed_at, started_at, start_id, "
     "worker, error, schedule, interval, runs_done, begun, done_until, following, skip_until, "
     "skip_reason, zone_data, paused_by, paused_at, concurrency_key, concurrency_limit, fairness_key, "
-    "traceparent, name",
+    "traceparent, name, on_success, on_failure, parent, after, waits_for, awaited",
     "finished_tasks": "id, type, queue, status, slot, owner, version, retry_count, created_at, "
     "updated_at, occurrence, on_lost, priority, started_at, finished_at, worker, result, error, "
     "schedule, interval, overrun, paused, concurrency_key, concurrency_limit, fairness_key, "
-    "name",
+    "name, on_success, on_failure, parent, after",
     "runs": "task_id, token, occurrence, attempt, outcome, worker, started_at, finished_at, "
-    "recorded_at, error, result, type, queue, verdict",
+    "recorded_at, error, result, type, queue, verdict, follow_up",
+    "task_waits": "parent, task",
     "rejected_reports": "task_id, token, outcome, worker, day, received_at, type, queue, occurrence, "
     "started_at, finished_at, error, times",
     "queues": "queue, paused, paused_by, paused_at, rate, burst, max_in_flight, updated_at, updated_by",
@@ -42,13 +44,20 @@ _TABLES = {
 
 
 def shown(rows: Iterable[Any]) -> list[str]:
-    return [str([None if value is None else str(value) for value in row]) for row in rows]
+    return [str([_shown(value) for value in row]) for row in rows]
+
+
+def _shown(value: Any) -> str | None:
+    if isinstance(value, list):  # whose order the statements leave open
+        return str(sorted(str(one) for one in value))
+    return None if value is None else str(value)
 
 
 def held(store: Store, table: str) -> Iterable[dict[str, Any]]:
     tables: dict[str, Iterable[dict[str, Any]]] = {
         "tasks": store.tasks.values(), "finished_tasks": store.finished.values(),
         "runs": store.runs, "rejected_reports": store.rejected.values(), "slots": store.slots.values(), "queues": store.queues.values(),
+        "task_waits": [{"parent": parent, "task": task} for parent, task in store.waits],
     }  # fmt: skip
     return tables[table]
 

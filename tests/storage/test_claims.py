@@ -143,8 +143,8 @@ async def test_what_is_later_than_its_grace_is_not_claimed_but_expires(db: Datab
     now = NOW + timedelta(seconds=61)
     answer = await claim(db, [late, patient], epochs, now=now)
     assert [task.id for task in answer.tasks] == [patient.id]
-    assert await claims.expire(db, [late._replace(version=7)], now) == []
-    assert await claims.expire(db, [late, patient], now) == [late.id]
+    assert await claims.expire(db, [late._replace(version=7)], now) == claims.Expired([], [])
+    assert (await claims.expire(db, [late, patient], now)).ids == [late.id]
     assert await statuses(db, [late.id]) == ["failed"]
     rows = await query(db, "select outcome, error, token from runs where task_id = $1", late.id)
     assert [tuple(row) for row in rows] == [("skipped", '"expired"', 1)]

@@ -67,7 +67,7 @@ async def test_what_cannot_be_claimed_takes_no_place(db: Database) -> None:
         [],
         {good.id: "full"},
     )  # a place was counted for the late one
-    assert await claims.expire(db, [late], NOW) == [late.id]
+    assert (await claims.expire(db, [late], NOW)).ids == [late.id]
     assert len((await claim(db, [paused, good], epochs)).tasks) == 1
 
 

@@ -137,7 +137,7 @@ async def test_a_late_one_is_not_claimed(db: Database) -> None:
     row = await store(db)
     epochs = await own_all(db)
     assert (await claims.claim(db, ME, [row], epochs, NOW + HOUR)).tasks == []
-    assert await claims.expire(db, [row], NOW + HOUR) == []
+    assert await claims.expire(db, [row], NOW + HOUR) == claims.Expired([], [])
     in_time = NOW + HOUR - timedelta(microseconds=1)
     assert len((await claims.claim(db, ME, [row], epochs, in_time)).tasks) == 1
 

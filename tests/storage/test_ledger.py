@@ -71,7 +71,7 @@ async def test_a_cancel_is_a_verdict_whether_it_ran_or_not(db: Database) -> None
 async def test_an_expired_one_off_is_skipped(db: Database) -> None:
     (row,) = await submit(db, misfire_grace=1.0)
     late = NOW + timedelta(seconds=5)
-    assert await claims.expire(db, [row], late) == [row.id]
+    assert (await claims.expire(db, [row], late)).ids == [row.id]
     (found,) = await ledger.of_task(db, row.id, None, 10)
     assert (found.verdict, found.run.outcome, found.run.error) == (
         "skipped",

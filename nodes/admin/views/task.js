@@ -73,6 +73,11 @@ function facts(task) {
     ["Concurrency key", task.concurrency_key && `${task.concurrency_key}, at most ${task.concurrency_limit} at once`],
     ["Fairness key", task.fairness_key],
     ["Region", task.forwarding ? `${task.forwarding.region}, ${task.forwarding.state} here` : task.region],
+    ["Follows", task.parent && link(task.parent.id)],
+    ["Waits for", task.waits_for?.map(link)],
+    ["Came after", !task.waits_for && task.after?.map(link)],
+    ["On success", task.on_success && task.on_success.type],
+    ["On failure", task.on_failure && task.on_failure.type],
     ["Tags", Object.keys(task.tags).length > 0 && Object.entries(task.tags).map(([name, text]) => h("span", { class: "tag" }, `${name}: ${text}`))],
     ["Created", time(task.created_at, { both: true })],
     ["Changed", time(task.updated_at, { both: true })],
@@ -86,6 +91,8 @@ function facts(task) {
   const given = rows.filter(([, content]) => content !== null && content !== false && content !== undefined);
   return h("dl", { class: "facts" }, given.map(([name, content]) => [h("dt", null, name), h("dd", null, content)]));
 }
+
+const link = (id) => [h("a", { class: "mono", href: `/admin/tasks/${id}` }, id), " "];
 
 function watched(of) {
   const parts = [

@@ -12,10 +12,12 @@ from uuid import UUID
 
 import msgspec
 
+from duly.nodes.api import follow_ups
+from duly.nodes.api.checker import Checker
 from duly.nodes.api.forwarding import Forwarding
 from duly.nodes.api.problems import FieldError, invalid, unavailable
 from duly.nodes.api.stores.routing import Stores
-from duly.nodes.api.submissions import Checker, Draw
+from duly.nodes.api.submissions import Draw
 from duly.nodes.api.submit import SubmitHandlers
 from duly.nodes.api.wire import TaskSubmission
 from duly.storage.errors import StoreUnavailableError
@@ -84,6 +86,10 @@ class StoresSubmitHandlers(SubmitHandlers):
             checker.wrong(field, message)
         if key is not None:
             slots = frozenset([slot_of_key(key)])
+        follow_ups.refuse_in_several_stores(body, checker)
+        if body.after:
+            mine = slots if body.id is None else frozenset([slot_of(body.id)])
+            slots = self._beside(body.after, mine, checker)
         if body.id is None:
             return uuid7_that(lambda one: slot_of(one) in slots, now_us // 1000)
         if body.concurrency_key is not None and slot_of(body.id) not in slots:
@@ -95,6 +101,20 @@ class StoresSubmitHandlers(SubmitHandlers):
             message = f"is not in the store of the {field}: leave one of them out"
             checker.wrong("id", message)
         return body.id
+
+    def _beside(
+        self, after: Sequence[UUID], slots: frozenset[int], checker: Checker
+    ) -> frozenset[int]:
+        """Of these slots those in the store of the tasks that are waited for."""
+        there = {self._stores.of(one) for one in after}
+        if len(there) > 1:
+            checker.wrong("after", "names tasks of several stores: all must be in one")
+            return slots
+        beside = slots & frozenset(self._stores.layout.held(there.pop()))
+        if not beside:
+            message = "names a task of another store: leave out the id and the keys, or the batch"
+            checker.wrong("after", message)
+        return beside or slots
 
     def _batch_stores(self, batch: Sequence[msgspec.Raw]) -> list[int]:
         """The store that a batch must go to. Raises `Problem` 422 if these are several."""

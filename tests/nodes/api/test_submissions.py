@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from duly.nodes.api.checker import Checker
 from duly.nodes.api.problems import Problem
-from duly.nodes.api.submissions import Checker, fingerprint, new_task, take_key_header
+from duly.nodes.api.submissions import fingerprint, new_task, take_key_header
 from duly.nodes.api.wire import TaskSubmission
 from duly.storage.submitting import NewTask
 from duly.wheel.durations import to_us

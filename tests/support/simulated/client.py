@@ -14,14 +14,16 @@ from duly.actors.cancelling import cancel
 from duly.actors.context import Context
 from duly.actors.messages import Submit
 from duly.actors.runtime import ActorCrashedError, MailboxClosedError, Reply
+from duly.actors.submitter import tell, times
 from duly.nodes.api.problems import Problem
 from duly.nodes.api.rescheduling import Refused, Rescheduling
 from duly.nodes.api.submissions import periodic
 from duly.storage import courses as stored
-from duly.storage import tasks
+from duly.storage import submitting, tasks
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE
 from duly.storage.submitting import NewTask, Submitted
+from duly.storage.waits import WAITING, CannotWaitError
 from duly.wheel.durations import from_us
 from duly.wheel.schedule import parse
 from simulated.faults import InjectedCrash
@@ -44,6 +46,8 @@ class Client:
         # Apart, so that neither kind of task takes the other's chances.
         self._periodic = world.seed % 3 == 0 and rng.random() < 0.7
         self._keyed = world.seed % 5 == 4 and number % 4 != 3
+        self._followed = world.seed % 4 == 1
+        self._waits = world.seed % 4 == 1 and not self._periodic and number % 2 == 1
 
     async def life(self) -> None:
         """Submit, then perhaps change or cancel."""
@@ -89,10 +93,37 @@ class Client:
         if self._keyed:
             limit = 1 + self._world.seed % 2
             new = new._replace(concurrency_key="k", concurrency_limit=limit)
+        if self._followed:
+            new = new._replace(on_success=self._then(1), on_failure=self._then(1))
+        if self._waits:
+            new = self._waiting(new)
         if not self._periodic:
             return new
         grace, overrun = rng.choice((None, 0.5, 3.0)), rng.choice(("skip", "queue"))
         return periodic(new._replace(misfire_grace=grace, overrun=overrun), self._schedule(), None)
+
+    def _then(self, place: int) -> str | None:
+        """What follows; at most two in a row."""
+        rng, pace = self._rng, self._world.plan.pace
+        if rng.random() < 0.3:
+            return None
+        said: dict[str, Any] = {
+            "type": "t", "queue": rng.choice(self._world.queues), "payload": {}, "tags": {},
+            "delay": pace * rng.choice((0.0, rng.random())), "max_retries": rng.choice((0, 1)),
+            "timeout": pace * 3.0, "on_lost": rng.choice(("retry", "fail")), "priority": 5,
+        }  # fmt: skip
+        for name in ("on_success", "on_failure") if place == 1 else ():
+            if (more := self._then(2)) is not None:
+                said[name] = msgspec.json.decode(more)
+        return msgspec.json.encode(said).decode()
+
+    def _waiting(self, new: NewTask) -> NewTask:
+        """The task, after some that were accepted before, if there are any."""
+        known = sorted(self._world.ledger.accepted)
+        some = self._rng.sample(known, min(len(known), self._rng.randint(1, 3)))
+        if not some:
+            return new
+        return new._replace(after=msgspec.json.encode(some).decode(), due=WAITING)
 
     def _schedule(self) -> str:
         """One that ends by itself."""
@@ -159,7 +190,18 @@ class Client:
             await asyncio.sleep(0.2 + self._rng.random())
         return None
 
+    async def _try_to_wait(self, context: Context, new: NewTask) -> Submitted | None:
+        """One that others have to complete before; refused if one of them has not."""
+        try:
+            answers = await submitting.submit_all(context.api_db, [new], *times(context))
+        except (CannotWaitError, *_FAILED):
+            return None
+        await tell(context, [new], answers)
+        return answers[0]
+
     async def _try_to_submit(self, node: Any, new: NewTask) -> Submitted | None:
+        if new.after is not None:
+            return await self._try_to_wait(node.context, new)
         reply: Reply[Submitted] = Reply()
         if not node.context.boxes.submitter.offer(Submit(new, reply)):
             return None

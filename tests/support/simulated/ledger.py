@@ -5,6 +5,7 @@ product nothing.
 """
 
 import asyncio
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import datetime
@@ -195,12 +196,50 @@ class Ledger:
             if count > 1:
                 self.breaks(f"{task_id} is recorded completed {count} times")
         self._check_verdicts(store)
+        self._check_followers(store)
         for broken in self.grids.check_end(store):
             self.breaks(broken)
         for task_id in self.cancelled:
             done_row = store.finished.get(task_id)
             if done_row is not None and done_row["status"] != "cancelled":
                 self.breaks(f"{task_id} was cancelled and is {done_row['status']}")
+
+    def _check_followers(self, store: Store) -> None:
+        """Each outcome has exactly the task that is to follow it, and none began that waited for others in vain."""
+        wanted: Counter[Token] = Counter()
+        for run in store.runs:
+            row = store.finished.get(run["task_id"])
+            if row is None or run["verdict"] is None:
+                continue
+            verdict, expired = (
+                run["verdict"],
+                run["verdict"] == "skipped" and row["schedule"] is None,
+            )
+            name = {"completed": "on_success", "failed": "on_failure"}.get(verdict)
+            name = "on_failure" if expired else name
+            if name is not None and row[name] is not None:
+                wanted[run["task_id"], run["token"]] += 1
+        found: Counter[Token] = Counter()
+        for row in store.finished.values():
+            if row["parent"] is not None:
+                said = json.loads(row["parent"])
+                found[UUID(said["id"]), said["token"]] += 1
+        for token in wanted.keys() | found.keys():
+            if wanted[token] != found[token]:
+                self.breaks(f"{token} is followed by {found[token]} tasks, not by {wanted[token]}")
+        for row in store.finished.values():
+            ends = {store.finished[one]["status"] for one in row["after"] or ()}
+            began = any(task_id == row["id"] for task_id, _ in self.claims)
+            if began and not ends <= {"completed"}:
+                self.breaks(f"{row['id']} began though what it waited for ended as {ends}")
+            if (
+                row["status"] == "failed"
+                and not began
+                and row["after"]
+                and ends == {"completed"}
+                and row["misfire_grace"] is None
+            ):
+                self.breaks(f"{row['id']} failed though all that it waited for completed")
 
     def _check_verdicts(self, store: Store) -> None:
         """Each occurrence of a task that is over has one verdict, and it is that of its last run."""

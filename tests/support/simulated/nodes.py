@@ -2,8 +2,10 @@
 
 import asyncio
 import contextvars
+import random
 from typing import Any, NoReturn, cast
 from unittest.mock import patch
+from uuid import UUID
 
 import anyio
 
@@ -61,6 +63,8 @@ class Node:
             statistics=Statistics(redis_url, name, _REDIS_TIMEOUT_S),
             clock=ClusterClock(asyncio.get_running_loop().time),
         )
+        # Ids of tasks that follow others: from the seed, as all that is drawn.
+        vars(self.context)["draw_id"] = lambda: UUID(int=random.getrandbits(128))
         with patch.object(duly.nodes.node, "ApiServer", _NoApi):
             settings = Settings(stop_grace_s=5.0)
             self.supervisor = duly.nodes.node.tree(self.context, settings, cast(Any, None))

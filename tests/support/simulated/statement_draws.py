@@ -1,14 +1,21 @@
 """Draws random statements with arguments that often fit, for the test that compares two stores."""
 
+import json
 import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from duly.storage.waits import WAITING
 from simulated.store import Store
 
 _OWNERS = ("node-a", "node-b")
+_THEN = (
+    '{"tags": {}, "type": "next", "delay": 1.5, "queue": "r", "backoff": {"kind": "fixed"}, "on_lost": "fail", '
+    '"payload": {"a": [1]}, "timeout": 5, "priority": 7, "on_failure": {"type": "last"}, "max_retries": 1, '
+    '"fairness_key": "f", "misfire_grace": 3}'
+)
 
 
 class Draws:
@@ -28,6 +35,10 @@ class Draws:
         return name, args
 
     # Arguments
+
+    def _new_id(self) -> UUID:
+        self._ids.append(UUID(int=self._rng.getrandbits(128)))
+        return self._ids[-1]
 
     def _some_ids(self) -> list[UUID]:
         known = self._ids[-12:]
@@ -71,8 +82,10 @@ class Draws:
                 continue
             if not own:
                 self._ids.append(task_id)
+            after = self._after()
+            due = self._time() if after is None else WAITING
             asked.append((
-                task_id, "t", rng.choice("qr"), '{"n": 1}', self._time(), rng.randrange(3),
+                task_id, "t", rng.choice("qr"), '{"n": 1}', due, rng.randrange(3),
                 rng.choice((None, '{"kind": "fixed"}')), 5.0, rng.choice((None, None, 3.0)),
                 rng.choice(("retry", "fail")), rng.randrange(10), key, key and b"f", "{}", own,
                 self.now - timedelta(seconds=rng.randrange(3)), self._time(),
@@ -80,8 +93,31 @@ class Draws:
                 rng.choice((None, "2026a", "2026b")), *self._keys(),
                 rng.choice((None, "00-1-2-01")), rng.choice((None, "eu")),
                 rng.choice((None, None, "m", "n")),
+                rng.choice((None, _THEN)), rng.choice((None, _THEN)), after,
             ))  # fmt: skip
         return (*map(list, zip(*asked, strict=True)), self.now, self._time(1, 20))
+
+    def _after(self) -> str | None:
+        if self._rng.random() < 0.7:
+            return None
+        return json.dumps([str(one) for one in self._some_ids()])
+
+    def _pairs(self) -> tuple[list[UUID], list[UUID]]:
+        """Parents, and who waits for each, as nobody does yet."""
+        rows = self._store.tasks.values()
+        wanted = {(one, row["id"]) for row in rows for one in row["waits_for"] or ()}
+        some = sorted(wanted - self._store.waits)[:3]
+        return [one[0] for one in some], [one[1] for one in some]
+
+    _add_waits = _pairs
+
+    def _note_waits(self) -> tuple[Any, ...]:
+        wanted = {parent for parent, _ in self._store.waits} & self._store.tasks.keys()
+        ids = sorted(wanted)[:3]
+        return ids, [self._rng.choice((1, 1, 2)) for _ in ids]
+
+    def _ended_before(self) -> tuple[Any, ...]:
+        return self._some_ids(), self._some_ids()
 
     def _submit_plain(self) -> tuple[Any, ...]:
         rng = self._rng
@@ -136,7 +172,7 @@ class Draws:
     def _payloads(self) -> tuple[Any, ...]:
         return (self._some_ids(),)
 
-    _inflight_ids = _queues = _get = _withdraw_finished = _payloads
+    _inflight_ids = _queues = _get = _withdraw_finished = _ends_of = _payloads
 
     def _claimed(self) -> tuple[Any, ...]:
         ids, tokens = self._ids_and_tokens()
@@ -147,7 +183,8 @@ class Draws:
     _running = _attempts = _ids_and_tokens
 
     def _expire(self) -> tuple[Any, ...]:
-        return (*self._ids_and_tokens(), self.now)
+        ids, versions = self._ids_and_tokens()
+        return ids, versions, self.now, [self._new_id() for _ in ids]
 
     def _start(self) -> tuple[Any, ...]:
         (task_id, *_), (token, *_) = self._ids_and_tokens()
@@ -176,6 +213,7 @@ class Draws:
             [rng.choice((None, "overrun")) for _ in ids],
             [rng.choice((None, "2026b")) for _ in ids],
             [row["done_until"] if row and rng.random() < 0.9 else None for row in rows],
+            [self._new_id() if row and row["on_success"] and row["on_failure"] else None for row in rows],
             *self._skips(ids), self.now,
         )  # fmt: skip
 
@@ -321,7 +359,7 @@ class Draws:
         to = rng.choice(((None,) * 5, times))
         set_key, set_fairness = rng.random() < 0.3, rng.random() < 0.3
         keys = rng.choice((None, "a", "b")), rng.choice((None, 3))
-        changed = set_key, *keys, set_fairness, rng.choice((None, "f"))
+        changed = set_key, *keys, set_fairness, rng.choice((None, "f")), rng.random() < 0.2
         return *at, *to, skipped_at, skipped_why, *seen, recount, *changed
 
     def _queue_controls(self) -> tuple[Any, ...]:
@@ -345,3 +383,4 @@ _NAMES = sorted(
     if name.startswith("_") and name.removeprefix("_") in Store.known()
 )
 _NAMES += ["submit", "submit_plain", "claim", "claim_in_turn", "complete", "settle", "patch"] * 3
+_NAMES += ["add_waits", "note_waits", "ended_before", "expire"]

@@ -7,12 +7,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from simulated.follow_statements import (
+    WAITS_AGAIN,
+    all_waits_seen,
+    follow,
+    let_waiting_go,
+    told,
+)
 from simulated.store import Row, Store, statement
 
 _CLAIMED = (
     "id", "version", "type", "queue", "occurrence", "retry_count", "timeout", "on_lost", "payload",
     "traceparent",
 )  # fmt: skip
+_READ_BACK = (*_CLAIMED, "parent")
 _DUE = (
     "id", "slot", "next_run_at", "version", "priority", "queue", "concurrency_key", "fairness_key",
 )  # fmt: skip
@@ -65,7 +73,7 @@ def claim_rows(
             store.watcher.claimed_under(row["slot"], epochs[slots.index(row["slot"])], owner)
         store.put(changed)
         answer = pick(changed, _CLAIMED)
-        if len(answer["payload"].encode()) > inline_bytes:
+        if row["parent"] is not None or len(answer["payload"].encode()) > inline_bytes:
             answer["payload"] = None
         found.append({"owned": owned, **answer})
     return found or [{"owned": owned, **dict.fromkeys(_CLAIMED)}]
@@ -126,7 +134,7 @@ def key_holders(store: Store, task_id: UUID, limit: int) -> list[Row]:
 
 @statement
 def payloads(store: Store, ids: list[UUID]) -> list[Row]:
-    return [pick(store.tasks[i], ("id", "payload")) for i in ids if i in store.tasks]
+    return [pick(store.tasks[i], ("id", "payload", "parent")) for i in ids if i in store.tasks]
 
 
 def running_rows(store: Store, ids: list[UUID], tokens: list[int]) -> list[Row]:
@@ -141,7 +149,7 @@ def claimed(
 ) -> list[Row]:
     rows = [(store.tasks.get(i), v) for i, v in zip(ids, versions, strict=True)]
     return [
-        pick(row, _CLAIMED)
+        pick(row, _READ_BACK)
         for row, version in rows
         if row is not None and row["version"] > version and row["owner"] == owner
         and row["status"] == "running" and row["claimed_at"] == now
@@ -150,28 +158,42 @@ def claimed(
 
 @statement
 def running(store: Store, ids: list[UUID], tokens: list[int]) -> list[Row]:
-    return [pick(row, _CLAIMED) for row in running_rows(store, ids, tokens)]
+    return [pick(row, _READ_BACK) for row in running_rows(store, ids, tokens)]
 
 
 @statement
-def expire(store: Store, ids: list[UUID], versions: list[int], now: datetime) -> list[Row]:
-    gone = []
-    for task_id, version in zip(ids, versions, strict=True):
+def expire(
+    store: Store, ids: list[UUID], versions: list[int], now: datetime, follow_ids: list[UUID]
+) -> list[Row]:
+    gone, over, waiting = [], [], []
+    for task_id, version, follow_id in zip(ids, versions, follow_ids, strict=True):
         row = store.tasks.get(task_id)
         if row is None or row["version"] != version or row["status"] != "pending":
             continue
-        if row["paused"] or row["begun"] or row["schedule"] or not _too_late(row, now):
+        if row["paused"] or row["begun"] or row["schedule"]:
             continue
+        if not (_too_late(row, now) or row["following"]) or not all_waits_seen(store, row):
+            continue
+        error = row["error"] if row["following"] else '"expired"'
+        is_followed = row["on_failure"] is not None
         store.finish(
             row, status="failed", version=row["version"] + 1, updated_at=now, finished_at=now,
-            error='"expired"', owner=None,
+            error=error, owner=None,
         )  # fmt: skip
         store.record(
             row, row["version"] + 1, row["retry_count"] + 1, "skipped", verdict="skipped",
-            recorded_at=now, error='"expired"',
+            recorded_at=now, error=error, follow_up=follow_id if is_followed else None,
         )  # fmt: skip
-        gone.append({"id": task_id})
-    return gone
+        gone.append(dict.fromkeys((*WAITS_AGAIN, "slot_owner")) | {"id": task_id, "expired": True})
+        over.append((row, "failed"))
+        if is_followed:
+            said = {
+                "follow_id": follow_id, "token": row["version"] + 1, "status": "failed",
+                "occurrence": row["occurrence"], "result": None, "error": error,
+            }  # fmt: skip
+            waiting.append(follow(store, row, said, now))
+    waiting += let_waiting_go(store, over, now)
+    return gone + [told(store, row) | {"expired": False} for row in waiting]
 
 
 @statement
@@ -198,7 +220,7 @@ def complete(
     gone = []
     for at, (task_id, token) in enumerate(zip(ids, tokens, strict=True)):
         for row in running_rows(store, [task_id], [token]):
-            if row["schedule"] is not None:
+            if any(row[name] is not None for name in ("schedule", "on_success", "awaited")):
                 continue
             complete_row(store, row, token, by[at], began[at], ended[at], results[at], now)
             gone.append(pick(row, COMPLETED))
@@ -226,36 +248,47 @@ def attempts(store: Store, ids: list[UUID], tokens: list[int]) -> list[Row]:
         "created_at", "schedule", "overrun", "misfire_grace", "done_until", "runs_done",
         "type", "next_run_at", "completion",
     )  # fmt: skip
-    return [pick(row, names) for row in running_rows(store, ids, tokens)]
+    return [
+        pick(row, names) | {
+            "follows_success": row["on_success"] is not None,
+            "follows_failure": row["on_failure"] is not None,
+        }
+        for row in running_rows(store, ids, tokens)
+    ]  # fmt: skip
 
 
 SETTLED = (
     "id", "token", "outcome", "again_at", "counts", "by", "began", "ended", "error", "result",
     "status", "occurrence", "attempt", "schedule", "overrun", "ran", "next", "following",
     "done_until", "skip_until", "skip_reason", "zone_data", "was_done_until",
-)  # fmt: skip
-
-
-_WAITS_AGAIN = (
-    "id", "version", "slot", "next_run_at", "priority", "queue", "concurrency_key", "fairness_key",
+    "follow_id",
 )  # fmt: skip
 
 
 @statement
 def settle(store: Store, *args: Any) -> list[Row]:
     *columns, skipped_ids, skipped_at, skipped_why, now = args
-    found = []
+    found, over, waiting = [], [], []
     skipped = list(zip(skipped_ids, skipped_at, skipped_why, strict=True))
     for values in zip(*columns, strict=True):
         said = dict(zip(SETTLED, values, strict=True))
-        found += [
-            settle_row(store, row, said, skipped, now)
-            for row in running_rows(store, [said["id"]], [said["token"]])
-            if row["schedule"] == said["schedule"]
-            and row["overrun"] == said["overrun"]
-            and row["done_until"] == said["was_done_until"]
-        ]
-    return found
+        for row in running_rows(store, [said["id"]], [said["token"]]):
+            if any(row[name] != said[seen] for name, seen in _AS_SEEN):
+                continue
+            if said["again_at"] is None and not all_waits_seen(store, row):
+                continue
+            found.append(settle_row(store, row, said, skipped, now))
+            if said["again_at"] is None:
+                over.append((row, said["status"]))
+            if said["follow_id"] is not None:
+                status = "completed" if said["outcome"] == "completed" else "failed"
+                waiting.append(follow(store, row, said | {"status": status}, now))
+    waiting += let_waiting_go(store, over, now)
+    more = {"freed_key": None, "of_queue": None, "ended": False}
+    return found + [told(store, row) | more for row in waiting]
+
+
+_AS_SEEN = (("schedule", "schedule"), ("overrun", "overrun"), ("done_until", "was_done_until"))
 
 
 def settle_row(
@@ -267,7 +300,7 @@ def settle_row(
             row, status=said["status"], updated_at=now, started_at=said["began"], finished_at=now,
             worker=said["by"], error=said["error"], result=said["result"],
         )  # fmt: skip
-        answer = dict.fromkeys(_WAITS_AGAIN) | {"id": row["id"], "slot_owner": None}
+        answer = dict.fromkeys(WAITS_AGAIN) | {"id": row["id"], "slot_owner": None}
     else:
         error = row["error"] if said["error"] is None else said["error"]
         retries = row["retry_count"] + int(said["counts"])
@@ -284,7 +317,7 @@ def settle_row(
         }  # fmt: skip
         store.put(changed)
         owner = store.slots[row["slot"]]["owner"]
-        answer = pick(changed, _WAITS_AGAIN) | {"slot_owner": owner}
+        answer = pick(changed, WAITS_AGAIN) | {"slot_owner": owner}
     if said["outcome"] is not None:
         over = said["again_at"] is None or said["next"] is not None
         verdict = "completed" if said["outcome"] == "completed" else "failed"
@@ -293,9 +326,10 @@ def settle_row(
             verdict=verdict if over else None,
             worker=said["by"], started_at=said["began"], finished_at=said["ended"],
             recorded_at=now, error=said["error"], result=said["result"],
+            follow_up=said["follow_id"],
         )  # fmt: skip
     record_skipped(store, row, said["token"], skipped, now)
-    return answer | {"freed_key": row["concurrency_key"], "of_queue": row["queue"]}
+    return answer | {"freed_key": row["concurrency_key"], "of_queue": row["queue"], "ended": True}
 
 
 def record_skipped(

@@ -73,6 +73,8 @@ class Store:
         self.runs: list[Row] = []
         self.rejected: dict[tuple[Any, ...], Row] = {}
         self.keys: dict[str, Row] = {}
+        self.waits: set[tuple[UUID, UUID]] = set()
+        """Rows of task_waits: (parent, task)."""
         self.queues: dict[str, Row] = {}
         self.slots: dict[int, Row] = {
             slot: {"slot": slot, "owner": None, "epoch": 0, "free_since": None}
@@ -98,7 +100,7 @@ class Store:
 
     def transaction(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
         """Run `work(connection)` to its end in one step; undone if it raises."""
-        names = ("tasks", "finished", "runs", "rejected", "keys", "queues", "slots")
+        names = ("tasks", "finished", "runs", "rejected", "keys", "waits", "queues", "slots")
         before = {name: deepcopy(getattr(self, name)) for name in names}
         watcher, self.watcher = self.watcher, None
         try:
@@ -150,7 +152,7 @@ class Store:
 
     def finish(self, row: Row, **changes: Any) -> Row:
         """Move a task to the finished ones."""
-        plain = {"started_at": None, "worker": None, "result": None, "error": None}
+        plain = dict.fromkeys(("started_at", "worker", "result", "error", "waits_for", "awaited"))
         done = {**row, **plain, **changes}
         self.remove(row["id"])
         self.finished[row["id"]] = done
@@ -164,7 +166,7 @@ class Store:
             "task_id": row["id"], "type": row["type"], "queue": row["queue"], "token": token,
             "occurrence": row["occurrence"], "attempt": attempt, "outcome": outcome,
             "verdict": None, "worker": None, "started_at": None,
-            "finished_at": None, "recorded_at": None, "error": None, "result": None, **facts,
+            "finished_at": None, "recorded_at": None, "error": None, "result": None, "follow_up": None, **facts,
         }  # fmt: skip
         self.runs.append(run)
         if self.watcher is not None:

@@ -1,5 +1,6 @@
 """What the statements of storage/sql/tasks.sql do, on a `Store`: those that clients need."""
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -7,6 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
+from simulated.follow_statements import FRESH, all_waits_seen, let_waiting_go
 from simulated.statements import pick, record_skipped
 from simulated.store import Row, Store, statement
 
@@ -15,24 +17,18 @@ _TASK = (
     "owner", "version", "retry_count", "max_retries", "backoff", "timeout", "schedule", "overrun",
     "misfire_grace", "on_lost", "priority", "idempotency_key", "tags", "concurrency_key",
     "concurrency_limit", "fairness_key", "region", "name", "created_at", "updated_at", "started_at", "finished_at", "worker", "result", "error",
+    "on_success", "on_failure", "parent", "after", "waits_for",
 )  # fmt: skip
 _RUN = (
     "task_id", "token", "occurrence", "attempt", "outcome", "worker", "started_at", "finished_at",
-    "recorded_at", "error", "result",
+    "recorded_at", "error", "result", "follow_up",
 )  # fmt: skip
-_FRESH: Row = {
-    "status": "pending", "paused": False, "owner": None, "version": 0, "retry_count": 0,
-    "schedule": None, "overrun": "skip", "claimed_at": None, "started_at": None, "start_id": None,
-    "worker": None, "error": None, "finished_at": None, "result": None, "interval": None,
-    "runs_done": 0, "begun": False, "done_until": None, "following": None, "skip_until": None,
-    "skip_reason": None, "zone_data": None, "paused_by": None, "paused_at": None,
-    "traceparent": None, "region": None, "name": None, "completion": None,
-}  # fmt: skip
 _ASKED = (
     "id", "type", "queue", "payload", "due", "max_retries", "backoff", "timeout", "misfire_grace",
     "on_lost", "priority", "key", "fingerprint", "tags", "own_id", "created_at", "occurrence",
     "schedule", "interval", "overrun", "following", "zone_data", "concurrency_key",
-    "concurrency_limit", "fairness_key", "traceparent", "region", "name",
+    "concurrency_limit", "fairness_key", "traceparent", "region", "name", "on_success",
+    "on_failure", "after",
 )  # fmt: skip
 _PLAIN = (
     "id", "type", "queue", "payload", "due", "max_retries", "backoff", "timeout", "priority", "tags",
@@ -121,11 +117,13 @@ def _new_row(store: Store, one: Row) -> Row:
         "id", "type", "queue", "payload", "max_retries", "backoff", "timeout", "misfire_grace",
         "on_lost", "priority", "tags", "created_at", "occurrence", "schedule", "interval", "overrun",
         "following", "zone_data", "concurrency_key", "concurrency_limit", "fairness_key",
-        "traceparent", "region", "name",
+        "traceparent", "region", "name", "on_success", "on_failure",
     )  # fmt: skip
+    after = None if one["after"] is None else [UUID(text) for text in json.loads(one["after"])]
     return {
-        **_FRESH, **pick(one, kept), "slot": store.slot_of(one["id"]), "next_run_at": one["due"],
-        "idempotency_key": one["key"], "updated_at": one["created_at"],
+        **FRESH, **pick(one, kept), "slot": store.slot_of(one["id"]), "next_run_at": one["due"],
+        "idempotency_key": one["key"], "updated_at": one["created_at"], "after": after,
+        "waits_for": after and sorted(set(after)),
     }  # fmt: skip
 
 
@@ -175,6 +173,8 @@ def cancel(
     now_is = tuple(row[name] for name in ("version", "status", "schedule", "done_until"))
     if row["schedule"] is not None and now_is != seen:
         return []
+    if not all_waits_seen(store, row):
+        return []
     return cancel_row(store, row, now, skipped_at, skipped_why)
 
 
@@ -194,6 +194,7 @@ def cancel_row(
     )  # fmt: skip
     skipped = [(row["id"], *one) for one in zip(skipped_at, skipped_why, strict=True)]
     record_skipped(store, row, row["version"] + 1, skipped, now)
+    let_waiting_go(store, [(row, "cancelled")], now)
     return [cancelled(done, row)]
 
 
@@ -211,7 +212,7 @@ def patch(
     at_status: Any, next_one: Any, next_run_at: Any, following: Any, done_until: Any,
     zone_data: Any, skipped_at: list[Any], skipped_why: list[Any], seen_schedule: Any,
     seen_done_until: Any, recount: int, set_key: bool, key: Any, limit: Any, set_fairness: bool,
-    fairness: Any,
+    fairness: Any, wait_no_more: bool,
 ) -> list[Row]:  # fmt: skip
     row = store.tasks.get(task_id)
     if row is None:
@@ -229,7 +230,16 @@ def patch(
         "done_until": done_until, "occurrence": next_one, "next_run_at": next_run_at,
     }  # fmt: skip
     changed = row | {name: value for name, value in given.items() if value is not None}
-    if due is not None:
+    is_waiting = row["waits_for"] is not None
+    if is_waiting and not wait_no_more:
+        changed["next_run_at"] = row["next_run_at"]
+    if wait_no_more:
+        changed["waits_for"] = None
+    if due is not None and is_waiting:
+        changed |= {"occurrence": next_one or due}
+        if wait_no_more:
+            changed["next_run_at"] = due
+    elif due is not None:
         changed["next_run_at"] = due
         has_run = any(run["task_id"] == task_id for run in store.runs)
         is_fresh = row["retry_count"] == 0 and row["occurrence"] == row["next_run_at"]
@@ -241,6 +251,8 @@ def patch(
         }  # fmt: skip
     if due is not None and row["skip_until"] is None:
         changed["following"] = None
+    if row["schedule"] is None:
+        changed["following"] = row["following"]
     if schedule is not None:
         changed["interval"] = interval
     changed["runs_done"] = row["runs_done"] + recount
@@ -271,10 +283,11 @@ def retry(store: Store, task_id: UUID, now: datetime) -> list[Row]:
     for run in store.runs:
         if run["task_id"] == task_id and run["occurrence"] == done["occurrence"]:
             run["verdict"] = None
-    kept = {name: done[name] for name in done if name not in _FRESH} | {"error": done["error"]}
+    kept = {name: done[name] for name in done if name not in FRESH} | {"error": done["error"]}
     row = {
-        **_FRESH, **kept, "name": done["name"], "schedule": done["schedule"], "overrun": done["overrun"],
+        **FRESH, **kept, "name": done["name"], "schedule": done["schedule"], "overrun": done["overrun"],
         "interval": done["interval"],
+        **pick(done, ("region", "on_success", "on_failure", "parent", "after")),
         "next_run_at": now, "version": done["version"] + 1, "updated_at": now,
     }  # fmt: skip
     store.put(row)

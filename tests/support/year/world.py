@@ -23,9 +23,10 @@ from simulated.store import Store
 from duly.actors import wakes
 from duly.actors.messages import Schedule
 from duly.actors.submitter import waiting
+from duly.nodes.api.checker import Checker
 from duly.nodes.api.problems import Problem
 from duly.nodes.api.rescheduling import Refused, Rescheduling
-from duly.nodes.api.submissions import Checker, new_task
+from duly.nodes.api.submissions import new_task
 from duly.nodes.api.wire import TaskSubmission
 from duly.storage import courses as stored
 from duly.storage import submitting
