@@ -44,7 +44,7 @@ log = logging.getLogger("duly.dispatcher")
 
 _BATCH = 200
 _AT_ONCE = 4  # claims under way, so that the node is not idle while one commits
-_MESSAGES = 8
+_MESSAGES = 2
 _WAIT_S = 30.0
 _HEAR_S = 1.5  # after an outage: by then every node has noticed its end, and has its slots again
 
