@@ -104,6 +104,9 @@ def end_to_end(
         yield from end_to_end(below, indexes, stops=stops or kind == "Limit")
 
 
+WHOLE = {"move_apart"}
+"""Read once before slots move, by a connection without a time limit, while nothing waits for it."""
+
 # Each hides a reading from end to end in another way.
 HIDDEN = {
     "select * from tasks where worker = $1": "tasks",
@@ -132,7 +135,9 @@ async def test_no_statement_reads_a_large_table_from_end_to_end(fresh_database: 
             await connection.execute("reset parallel_tuple_cost")
             bad = {}
             for name, text in statements().items():
-                if not text.startswith(("create ", "begin ", "commit", "truncate ")):
+                if name not in WHOLE and not text.startswith(
+                    ("create ", "begin ", "commit", "truncate ")
+                ):
                     bad[name] = list(end_to_end(await plan(connection, text), indexes))
             assert {name: tables for name, tables in bad.items() if tables} == {}
 
