@@ -189,8 +189,13 @@ class Move:
         (apart,) = await source.long("move_apart", self.slots)
         if apart["count"]:
             raise MoveError(
-                f"{apart['count']} unfinished tasks have a concurrency key or a name, or wait for others, and were stored before there were "
+                f"{apart['count']} unfinished tasks have a concurrency key or a name and were stored before there were "
                 "several stores: what goes together would be in two. Wait for their end, or take the keys off"
+            )
+        (waits,) = await source.long("move_waits_apart", self.slots)
+        if waits["count"]:
+            raise MoveError(
+                "tasks wait for others that would be in another store: wait for their end"
             )
         if (await held_by(self._target)).intersection(self.slots):
             raise MoveError(f"{self._target.name} holds some of these slots too")

@@ -25,14 +25,15 @@ select slot, "to", state from slot_moves where state <> 'cleared' or slot = any(
 select slot from slots order by slot;
 
 -- name: move_apart
--- Unfinished tasks that would be in another store than others of their concurrency key, or than their name is looked
--- for, or than what waits for them.
-select (select count(*) from tasks
+-- Unfinished tasks that would be in another store than others of their concurrency key, or than their name is looked for.
+select count(*) from tasks
 where (concurrency_key is not null
        and (slot = any($1::smallint[])) <> (duly_slot_of_key(concurrency_key) = any($1::smallint[])))
    or (name is not null
-       and (slot = any($1::smallint[])) <> (duly_slot_of_key(name) = any($1::smallint[])))
-) + duly_waits_apart($1::smallint[]) as count;
+       and (slot = any($1::smallint[])) <> (duly_slot_of_key(name) = any($1::smallint[])));
+
+-- name: move_waits_apart
+select duly_waits_apart($1::smallint[]) as count;
 
 -- name: move_watch
 select duly_watch_slots($1::smallint[], $2::smallint);

@@ -23,7 +23,7 @@ ALL: dict[str, Any] = {
     "fairness_key": "é", "id": "0198A0B0-0000-7000-8000-000000000001",
 }  # fmt: skip
 OWN = ("id", "slot", "created_at", "updated_at", "idempotency_key")
-BY_API = {"schedule", "name"}
+BY_API = {"schedule", "name", "on_success", "on_failure", "after"}
 ARGUMENTS = {"type", "payload", "run_at"}
 
 

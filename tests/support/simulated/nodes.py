@@ -25,7 +25,7 @@ from simulated.loop import PROCESS
 _REDIS_TIMEOUT_S = 1.0
 _PULSE_S = 5.0  # no event loop is late here: each look only costs time
 # No watched schedules and no bulk actions are simulated.
-_LEFT_OUT = frozenset({"api", "bulk", "watcher", "webhook"})
+_LEFT_OUT = frozenset({"api", "bulk", "notices", "watcher", "webhook"})
 
 
 class _NoApi(Actor[NoReturn]):
