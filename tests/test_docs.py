@@ -14,7 +14,7 @@ from duly.storage import keys
 from duly.wheel.backoff import Backoff
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += sorted((ROOT / "examples").rglob("README.md"))
 
 
@@ -40,8 +40,19 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 def test_the_map_names_every_page() -> None:
     text = (ROOT / "docs" / "index.md").read_text()
-    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    docs = ROOT / "docs"
+    pages = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")} - {"index.md"}
     assert [name for name in pages if f"({name})" not in text] == []
+
+
+def test_every_crash_point_names_a_test_that_exists() -> None:
+    points = [row for row in rows("correctness.md", "dies") if len(row) == 4]
+    assert len(points) >= 20
+    for *_, shown_by in points:
+        found = re.fullmatch(r"\[`(test_\w+)`\]\((\S+)\)", shown_by)
+        assert found is not None, shown_by
+        code = (ROOT / "docs" / found[2]).read_text()
+        assert re.search(rf"^(async )?def {found[1]}\(", code, re.MULTILINE), shown_by
 
 
 def test_the_readme_shows_the_examples_as_they_are() -> None:
