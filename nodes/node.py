@@ -134,10 +134,12 @@ def _firing(context: Context, settings: Settings, regions: Regions) -> list[Chil
 
 
 @asynccontextmanager
-async def open_context(settings: Settings) -> AsyncIterator[Context]:
-    """Everything the actors share; closed in reverse, whatever happens."""
+async def open_context(
+    settings: Settings, clock: ClusterClock | None = None
+) -> AsyncIterator[Context]:
+    """Everything the actors share; closed in reverse, whatever happens. `clock`: for tests, one that they set."""
     async with AsyncExitStack() as stack:
-        clock = ClusterClock(time.monotonic)
+        clock = clock or ClusterClock(time.monotonic)
         (url,) = settings.stores
         yield await _open(stack, settings, _new_id(settings), url, clock)
 

@@ -67,6 +67,12 @@ def test_the_worker_of_the_docs_registers_its_handlers() -> None:
     assert names["worker"].types == ["checksum", "email.send", "transfer"]
 
 
+async def test_the_first_test_of_the_docs_passes() -> None:
+    names: dict[str, Any] = {"__name__": "docs"}
+    exec(compile(blocks(ROOT / "docs" / "testing.md", "python")[0], "testing.md", "exec"), names)  # noqa: S102
+    await names["test_a_reminder_is_sent_the_next_day"]()
+
+
 # Settings
 
 

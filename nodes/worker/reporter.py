@@ -63,19 +63,8 @@ class Reporter:
 
     def report(self, entry: Entry, outcome: Outcome, started_ms: float, finished_ms: float) -> None:
         """Report the outcome of `entry` and give the entry back. Times: ms since the epoch."""
-        size = _SIZE
-        words = [
-            "id", entry.id, "token", str(entry.token), "outcome", outcome.kind,
-            "worker", self._worker_id,
-            "started", f"{started_ms:.3f}", "finished", f"{finished_ms:.3f}",
-        ]  # fmt: skip
-        if outcome.body is not None:
-            size += len(outcome.body)
-            words += ("result" if outcome.kind == "completed" else "error", outcome.body.decode())
-        if outcome.retry is not None:
-            words += ("retry", "1" if outcome.retry else "0")
-        if outcome.delay_s is not None:
-            words += ("delay", f"{outcome.delay_s:.6f}".rstrip("0").rstrip("."))
+        words = words_of(entry, outcome, self._worker_id, started_ms, finished_ms)
+        size = _SIZE + len(outcome.body or b"")
         self._add(entry.queue, (entry.entry_id, words), size)
 
     def drop(self, queue: str, entry_id: bytes) -> None:
@@ -155,3 +144,20 @@ class Reporter:
         if not self._count:
             self._empty.set()
         self._on_progress()
+
+
+def words_of(
+    entry: Entry, outcome: Outcome, worker_id: str, started_ms: float, finished_ms: float
+) -> list[str]:
+    """The fields of a report, name and value in turns."""
+    words = [
+        "id", entry.id, "token", str(entry.token), "outcome", outcome.kind, "worker", worker_id,
+        "started", f"{started_ms:.3f}", "finished", f"{finished_ms:.3f}",
+    ]  # fmt: skip
+    if outcome.body is not None:
+        words += ("result" if outcome.kind == "completed" else "error", outcome.body.decode())
+    if outcome.retry is not None:
+        words += ("retry", "1" if outcome.retry else "0")
+    if outcome.delay_s is not None:
+        words += ("delay", f"{outcome.delay_s:.6f}".rstrip("0").rstrip("."))
+    return words

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from duly.nodes import logs
 from duly.nodes.worker import outcomes, tracing
@@ -20,7 +20,6 @@ from duly.nodes.worker.calling import Calls, Middleware
 from duly.nodes.worker.context import Context
 from duly.nodes.worker.handlers import Handlers
 from duly.nodes.worker.outcomes import Outcome
-from duly.nodes.worker.reporter import Reporter
 from duly.nodes.worker.run import CANCELLED, GIVE_BACK_DELAY_S, STOPPED, TIMED_OUT, Run, now_ms
 from duly.nodes.worker.starts import Starts, Verdict
 from duly.nodes.worker.threads import Threads
@@ -42,6 +41,16 @@ TIMEOUT_S_MAX = 10 * 366 * 86_400.0
 """Longest timer that is set: ten years."""
 
 
+class Reports(Protocol):
+    """Where outcomes go."""
+
+    def report(self, entry: Entry, outcome: Outcome, started_ms: float, finished_ms: float) -> None:
+        """Report the outcome of `entry` and give the entry back. Times: ms since the epoch."""
+
+    def drop(self, queue: str, entry_id: bytes) -> None:
+        """Give an entry back without a report: nobody waits for its outcome."""
+
+
 class Runner:
     """The slots of one worker and what runs in them."""
 
@@ -50,19 +59,21 @@ class Runner:
         worker_id: str,
         concurrency: int,
         handlers: Handlers,
-        reporter: Reporter,
+        reporter: Reports,
         starts: Starts,
         on_room: Callable[[], None],
         processes: int = 1,
         middleware: list[Middleware] | None = None,
+        clock_ms: Callable[[], float] = now_ms,
     ) -> None:
-        """`on_room` is called whenever a slot becomes free."""
+        """`on_room` is called whenever a slot becomes free. `clock_ms`: milliseconds since the epoch."""
         self._worker_id = worker_id
         self._concurrency = concurrency
         self._handlers = handlers
         self._reporter = reporter
         self._starts = starts
         self._on_room = on_room
+        self._now_ms = clock_ms
         self._loop = asyncio.get_running_loop()
         self._threads = Threads("duly-handler")
         self._calls = Calls(self._threads, processes, middleware or [])
@@ -143,7 +154,7 @@ class Runner:
             state=self.state,
             parent=entry.parent,
         )
-        self._runs[key] = run = Run(entry, ctx, handler, now_ms())
+        self._runs[key] = run = Run(entry, ctx, handler, self._now_ms())
         run.timer = self._loop.call_later(timeout_s, self._stop, run, TIMED_OUT)
         if entry.confirm:
             question = self._loop.create_task(self._starts.confirm(entry))
@@ -154,12 +165,12 @@ class Runner:
 
     def _give_back(self, entry: Entry, delay_s: float) -> None:
         """Hand an entry that was not begun back to the nodes, for another try after `delay_s`."""
-        read_ms = now_ms()
+        read_ms = self._now_ms()
         self._reporter.report(entry, outcomes.snoozed(delay_s), read_ms, read_ms)
 
     def _begin(self, run: Run) -> None:
         run.began = True
-        run.started_ms = now_ms()
+        run.started_ms = self._now_ms()
         payload = run.entry.payload
         context = copy_context()  # of the handler alone: what it logs is about its task
         context.run(logs.about.set, self._fields(run))
@@ -238,7 +249,7 @@ class Runner:
             return
         run.settled = True
         run.outcome = None if outcome is outcomes.SUPERSEDED else outcome
-        run.finished_ms = now_ms()
+        run.finished_ms = self._now_ms()
         tracing.end(run.span, run.outcome)
         if run.timer is not None:
             run.timer.cancel()

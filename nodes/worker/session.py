@@ -23,6 +23,7 @@ from duly.nodes.worker.handlers import Handlers
 from duly.nodes.worker.liveness import Liveness
 from duly.nodes.worker.reader import Reader
 from duly.nodes.worker.reporter import Reporter
+from duly.nodes.worker.run import now_ms
 from duly.nodes.worker.runner import Runner
 from duly.nodes.worker.starts import Starts
 from duly.nodes.worker.waiting import wait_for
@@ -52,6 +53,8 @@ class Settings:
     processes: int
     middleware: list[Middleware]
     lifespan: Callable[[], AbstractAsyncContextManager[Any]]
+    now_ms: Callable[[], float] = now_ms
+    """What time reports say it is, milliseconds since the epoch."""
 
 
 class Session:
@@ -61,6 +64,8 @@ class Session:
         self._settings = settings
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
+        self.opened = asyncio.Event()
+        """Set once it takes tasks."""
         wake = asyncio.Event()
         self._conveyor = Conveyor(settings.redis_url, settings.worker_id)
         self._starts = Starts(settings.api, settings.token, settings.worker_id)
@@ -74,6 +79,7 @@ class Session:
             wake.set,
             settings.processes,
             settings.middleware,
+            settings.now_ms,
         )
         self._liveness = Liveness(
             self._conveyor,
@@ -108,6 +114,7 @@ class Session:
         try:
             async with self._settings.lifespan() as self._runner.state, self._starts:
                 if await self._open():
+                    self.opened.set()
                     await self._work()
                     await self._leave()
         finally:

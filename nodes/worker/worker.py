@@ -9,6 +9,7 @@ import secrets
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -208,21 +209,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         if self._stops:
             return
-        self._session = session = Session(
-            Settings(
-                redis_url=self._redis_url,
-                worker_id=self.id,
-                queues=self._queues,
-                concurrency=self._concurrency,
-                api=self._api,
-                token=self._token,
-                drain_timeout_s=self._drain_timeout_s,
-                processes=self._processes,
-                middleware=self._middleware,
-                lifespan=self._lifespan or contextlib.nullcontext,
-            ),
-            self._handlers,
-        )
+        self._session = session = Session(self._settings(self.id), self._handlers)
         life = asyncio.create_task(session.run())
         try:
             await asyncio.shield(life)
@@ -236,6 +223,27 @@ class Worker:
         """Begin to drain; from any thread, before or after the start, and as often as you like."""
         self._stops = max(self._stops, 1)
         self._tell()
+
+    def elsewhere(self, worker_id: str, **changed: Any) -> tuple[Settings, Handlers]:
+        """What a session of another worker with these handlers is made of, as `duly.testing` runs them.
+
+        `changed`: fields of the settings, such as `redis_url`. This worker's one life is not used up.
+        """
+        return replace(self._settings(worker_id), **changed), self._handlers
+
+    def _settings(self, worker_id: str) -> Settings:
+        return Settings(
+            redis_url=self._redis_url,
+            worker_id=worker_id,
+            queues=self._queues,
+            concurrency=self._concurrency,
+            api=self._api,
+            token=self._token,
+            drain_timeout_s=self._drain_timeout_s,
+            processes=self._processes,
+            middleware=self._middleware,
+            lifespan=self._lifespan or contextlib.nullcontext,
+        )
 
     def _signalled(self) -> None:
         self._stops += 1
