@@ -17,10 +17,14 @@ SIGNS: Final[dict[Kind, str]] = {
     "add": "+", "change": "~", "replace": "-/+", "delete": "-", "keep": "=",
 }  # fmt: skip
 
-_FIXED: Final = ("type", "queue", "on_lost", "region")
+_FIXED: Final = ("type", "queue", "on_lost", "region", "on_success", "on_failure")
 """Fields of a definition that a task keeps for life."""
 
 _view = msgspec.json.Decoder(TaskView)
+_ABSENT: Final = frozenset(
+    field.name for field in msgspec.structs.fields(TaskView) if field.default is msgspec.UNSET
+)
+"""What the API leaves out where there is nothing to tell."""
 _json: exact_json.ExactDecoder[Any] = exact_json.ExactDecoder()
 
 
@@ -97,13 +101,14 @@ def lines(one: Step) -> list[str]:
 def seen_as(task: Task) -> TaskView:
     """A task that a client has got, as the API shows it."""
     fields = msgspec.structs.asdict(task)
-    for name in ("forwarding", "hidden"):  # which are absent where there is nothing to tell
-        del fields[name]
-    return _view.decode(exact_json.encode(fields))
+    told = {name: value for name, value in fields.items() if value or name not in _ABSENT}
+    return _view.decode(exact_json.encode(told))
 
 
 def _shown(view: TaskView, field: str) -> Any:
     value = getattr(view, field)
+    if value is msgspec.UNSET:
+        return None
     return _json.decode(bytes(value)) if isinstance(value, msgspec.Raw) else value
 
 

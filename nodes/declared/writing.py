@@ -13,6 +13,7 @@ from duly.nodes.client.models import Task
 from duly.nodes.declared.planning import seen_as
 from duly.nodes.declared.reading import OWNER_TAG, read
 
+_FOLLOW_UPS: Final = frozenset({"on_success", "on_failure"})
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _json: exact_json.ExactDecoder[Any] = exact_json.ExactDecoder()
 
@@ -53,9 +54,21 @@ def _fields(task: Task) -> dict[str, Any]:
     usual = read(exact_json.encode(plain).decode(), is_json=True, now_us=0).tasks["x"].view
     wanted = {"type", "schedule", *differences(seen, usual)}
     fields = {name: getattr(seen, name) for name in FIELDS if name in wanted}
-    return {
+    said: dict[str, Any] = {
         name: _json.decode(bytes(value)) if isinstance(value, msgspec.Raw) else value
         for name, value in fields.items()
+    }
+    for name in _FOLLOW_UPS & said.keys():
+        said[name] = _without_nulls(said[name])
+    return said
+
+
+def _without_nulls(follow_up: dict[str, Any]) -> dict[str, Any]:
+    """Null is the default of whatever a follow-up may have as null."""
+    return {
+        name: _without_nulls(value) if name in _FOLLOW_UPS else value
+        for name, value in follow_up.items()
+        if value is not None
     }
 
 

@@ -230,3 +230,29 @@ async def test_toml_cannot_say_null(node: RunningNode, run: Run, tmp_path: Path)
         in complaint
     )
     assert (await run("export", "--owner", "a", "--format", "json"))[0] == 0
+
+
+async def test_what_follows_a_schedule_is_declared_and_exported_with_it(
+    node: RunningNode, run: Run, tmp_path: Path
+) -> None:
+    alarm: dict[str, Any] = {
+        "type": "alarm",
+        "payload": {"n": [1, None]},
+        "on_failure": {"type": "louder"},
+    }
+    file = written(tmp_path / "s.json", one={**DAILY, "payload": 1, "on_failure": alarm})
+    assert (await run("apply", file))[0] == 0
+    assert (await run("apply", file, "--dry-run"))[0] == 0
+    _, lines, _ = await run("export", "--owner", "a", "--format", "json")
+    (tmp_path / "out.json").write_text("\n".join(lines))
+    assert (await run("apply", tmp_path / "out.json", "--dry-run"))[0] == 0
+    alarm["payload"] = 2
+    file = written(tmp_path / "s.json", one={**DAILY, "payload": 1, "on_failure": alarm})
+    code, _, complaint = await run("apply", file)
+    assert code == 1
+    assert "cannot be changed in place: one (on_failure)" in complaint
+    assert (await run("apply", file, "--replace"))[0] == 0
+    code, lines, _ = await run("export", "--owner", "a")
+    assert code == 0  # none of the nulls that a follow-up is stored with
+    (tmp_path / "out.toml").write_text("\n".join(lines))
+    assert (await run("apply", tmp_path / "out.toml", "--dry-run"))[0] == 0
