@@ -179,7 +179,7 @@ async def _lines(cursor: Any) -> AsyncIterator[list[str]]:
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[Archive]:
     """A connection to the store of this database URL."""
-    connection = await Writer(url).connect(_CONNECT_TIMEOUT_S, _SESSION)
+    connection = await Writer(url).connect_session(_CONNECT_TIMEOUT_S, _SESSION)
     try:
         yield Archive(connection)
     finally:

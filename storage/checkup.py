@@ -41,7 +41,7 @@ async def postgres(url: str, about: str, pool: int) -> list[Finding]:
     except StoreError as error:
         return [Finding("bad", about, str(error), "check the URL, the password and pg_hba.conf")]
     try:
-        async with asyncio.timeout(_TIMEOUT_S):
+        async with asyncio.timeout(_TIMEOUT_S), connection.transaction():
             row = await connection.fetchrow(Database.sql("checkup"))
             schema = 0
             if row["has_schema"]:

@@ -9,6 +9,7 @@ ended: neither cut while its commit waits for a standby, nor used again.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ import asyncpg
 from duly.storage.doubts import Doubts
 from duly.storage.errors import Doubt, StoreUnavailableError
 from duly.storage.pool import Pool
+from duly.storage.pooled import in_transaction
 from duly.storage.queries import statements
 from duly.storage.writer import Writer
 
@@ -154,6 +156,15 @@ class Database:
     async def _run(self, work: Callable[[Any], Awaitable[T]]) -> T:
         connection = await self._pool.acquire(self._acquire_timeout_s)
         pid = connection.get_server_pid()
+
+        def served_by(told: int) -> None:
+            nonlocal pid
+            pid = told
+
+        if self._writer.pooled:
+            work = partial(
+                in_transaction, settings=self._pool.settings, work=work, served_by=served_by
+            )
         working = asyncio.ensure_future(_do(connection, work))
         done, _ = await asyncio.wait({working}, timeout=self._limit_s)
         if not done:

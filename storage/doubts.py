@@ -6,6 +6,7 @@ waits for a standby: ending that wait would make it a commit that the standby do
 """
 
 import asyncio
+from typing import Any
 
 import asyncpg
 
@@ -68,9 +69,7 @@ class Doubts:
             "statement_timeout": str(round(_TIMEOUT_S * 1000)),
         }
         connection = await self._writer.connect(_TIMEOUT_S, settings)
-        looking = asyncio.ensure_future(
-            connection.fetch(statements()["settle_sessions"], pids, self._application)
-        )
+        looking = asyncio.ensure_future(self._settle(connection, pids))
         try:
             await asyncio.wait({looking}, timeout=_TIMEOUT_S)
             if not looking.done():
@@ -81,3 +80,10 @@ class Doubts:
         finally:
             connection.terminate()
             looking.cancel()
+
+    async def _settle(self, connection: Any, pids: list[int]) -> list[Any]:
+        async with connection.transaction():
+            rows: list[Any] = await connection.fetch(
+                statements()["settle_sessions"], pids, self._application
+            )
+            return rows

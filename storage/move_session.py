@@ -51,7 +51,7 @@ class MoveSession:
 
     async def __aenter__(self) -> Self:
         try:
-            self.connection = await stores.connect(self._url)
+            self.connection = await stores.connect(self._url, session=True)
         except StoreUnavailableError as error:
             raise type(error)(f"{self.name}: {error}") from error
         return self

@@ -36,9 +36,10 @@ class Session:
     async def check(self) -> None:
         """Raise `StoreUnavailableError` if it cannot hear any more."""
         try:
-            writes = await self._connection.fetchval(
-                statements()["still_writes"], timeout=_TIMEOUT_S
-            )
+            async with self._connection.transaction():
+                writes = await self._connection.fetchval(
+                    statements()["still_writes"], timeout=_TIMEOUT_S
+                )
         except _TROUBLE as error:
             raise _unavailable(error) from error
         if not writes:
@@ -51,14 +52,16 @@ async def opened(
 ) -> AsyncIterator[Session]:
     """A session of `node` for the length of the block, which first makes its limits known.
 
-    `hear` is called with each message. Raises `StoreUnavailableError` where there is no session to be had.
+    `hear` is called with each message; behind a pooler there is none. Raises `StoreUnavailableError` where there is no session to be had.
     """
     settings = {"application_name": f"duly notices {node[-50:]}"}
     connection = await writer.connect(_TIMEOUT_S, settings)
     try:
         try:
-            await connection.execute(statements()["say_limits"], *limits, timeout=_TIMEOUT_S)
-            await connection.add_listener(channel(node), lambda *told: hear(told[-1]))
+            async with connection.transaction():
+                await connection.execute(statements()["say_limits"], *limits, timeout=_TIMEOUT_S)
+            if not writer.pooled:
+                await connection.add_listener(channel(node), lambda *told: hear(told[-1]))
         except _TROUBLE as error:
             raise _unavailable(error) from error
         yield Session(connection)

@@ -38,7 +38,8 @@ class Pool:
 
     def __init__(self, writer: Writer, size: int, settings: dict[str, str]) -> None:
         self._writer = writer
-        self._settings = _SESSION | settings
+        self.settings = _SESSION | settings
+        """Of every session."""
         self._room = asyncio.Semaphore(size)
         self._idle: list[tuple[Any, float]] = []
         self._generations: dict[Any, int] = {}
@@ -108,7 +109,7 @@ class Pool:
 
     async def _connect(self, timeout_s: float) -> Any:
         generation = self._writer.generation
-        connection = await self._writer.connect(max(0.1, timeout_s), self._settings)
+        connection = await self._writer.connect(max(0.1, timeout_s), self.settings)
         self._generations[connection] = generation
         connection.add_log_listener(self._heard)
         return connection

@@ -214,7 +214,10 @@ async def facts(url: str) -> Facts:
     """Ask a store. Raises `StoreUnavailableError`."""
     connection = await connect(url)
     try:
-        row = await connection.fetchrow(Database.sql("store_facts"), MOVE_LOCK, timeout=_TIMEOUT_S)
+        async with connection.transaction():
+            row = await connection.fetchrow(
+                Database.sql("store_facts"), MOVE_LOCK, timeout=_TIMEOUT_S
+            )
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise StoreUnavailableError(f"PostgreSQL: {error}") from error
     finally:
@@ -229,6 +232,8 @@ async def facts(url: str) -> Facts:
     )  # fmt: skip
 
 
-async def connect(url: str) -> Any:
-    """A connection to a store. Raises `StoreUnavailableError`."""
-    return await Writer(url).connect(_TIMEOUT_S, {"application_name": "duly stores"})
+async def connect(url: str, *, session: bool = False) -> Any:
+    """A connection to a store; with `session`, one that keeps its session. Raises `StoreUnavailableError`."""
+    writer = Writer(url)
+    make = writer.connect_session if session else writer.connect
+    return await make(_TIMEOUT_S, {"application_name": "duly stores"})

@@ -10,6 +10,7 @@ from typing import Any
 
 import asyncpg
 
+from duly.storage import pooled
 from duly.storage.errors import RefusedError, StoreUnavailableError
 
 _URL = re.compile(r"(?P<head>\w+://(?:[^/?#]*@)?)(?P<hosts>[^/?#@]*)(?P<tail>.*)", re.DOTALL)
@@ -36,8 +37,15 @@ class Writer:
     `suspect` says that it may be another one by now: what is connected then is not to be used again.
     """
 
+    pooled: bool
+    """Whether connections are to a pooler in transaction mode: one keeps nothing after a transaction."""
+
     def __init__(self, url: str) -> None:
-        self._hosts = hosts(url)
+        try:
+            plain, self.pooled = pooled.split(url)
+        except ValueError as error:
+            raise RefusedError(str(error)) from None
+        self._hosts = hosts(plain)
         self.generation = 0
         """Grows with each suspicion; a connection is of the generation in which it was asked for."""
         self._listeners: list[Callable[[], None]] = []
@@ -53,7 +61,7 @@ class Writer:
             call()
 
     async def connect(self, timeout_s: float, settings: dict[str, str]) -> Any:
-        """A new connection, within `timeout_s`; `settings` are those of its session.
+        """A new connection, within `timeout_s`; `settings` are those of its session (a pooled one has but its name).
 
         Raises `RefusedError` if every host refuses us, else `StoreUnavailableError`.
         """
@@ -61,12 +69,7 @@ class Writer:
         failures: list[tuple[str, Exception]] = []
         for name, url in list(self._hosts):
             try:
-                connection = await asyncpg.connect(
-                    url,
-                    timeout=share_s,
-                    server_settings=settings,
-                    target_session_attrs="read-write",
-                )
+                connection = await asyncpg.connect(url, timeout=share_s, **self._options(settings))
             except _TROUBLE as error:  # TimeoutError is an OSError
                 failures.append((name, error))
                 continue
@@ -77,6 +80,21 @@ class Writer:
         refused = all(isinstance(error, _REFUSALS) for _, error in failures)
         kind = RefusedError if refused else StoreUnavailableError
         raise kind(f"no connection to PostgreSQL: {said}") from failures[-1][1]
+
+    async def connect_session(self, timeout_s: float, settings: dict[str, str]) -> Any:
+        """As `connect`, for work that needs a session of its own: raises `RefusedError` if there is a pooler."""
+        if self.pooled:
+            raise RefusedError(
+                "this needs a session of its own: give the URL of PostgreSQL itself, without pooler=transaction"
+            )
+        return await self.connect(timeout_s, settings)
+
+    def _options(self, settings: dict[str, str]) -> dict[str, Any]:
+        if not self.pooled:
+            return {"server_settings": settings, "target_session_attrs": "read-write"}
+        name = {key: of for key, of in settings.items() if key == "application_name"}
+        # Whether it takes writes is asked in a statement of its own, which another server may be given.
+        return {"server_settings": name, "statement_cache_size": 0}
 
 
 def hosts(url: str) -> list[tuple[str, str]]:

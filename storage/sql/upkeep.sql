@@ -9,6 +9,11 @@ select clock_timestamp() as now;
 -- leaves no dead row behind, and nothing else locks this one.
 select version from duly_migrations order by version limit 1 for update;
 
+-- name: begin_pooled
+-- Settings for this transaction, and the process that it is served by.
+select pg_backend_pid()
+from (select count(set_config(s.name, s.value, true)) from unnest($1::text[], $2::text[]) as s (name, value)) done;
+
 -- name: settle_sessions
 -- Of these sessions of ours, those that are still there: because their commit waits for a standby, or
 -- because they do not end within a second. The others have been ended.
