@@ -10,6 +10,7 @@ _STAY = {
     "archived_days": "of the store",
     "audit": "notes stay where they were written",
     "bulk_jobs": "in every store",
+    "completing": "empty again at each commit: what it held is in `tasks` then",
     "duly_migrations": "of the store",
     "forwarded": "with regions, which do not go with several stores",
     "queues": "in every store",
@@ -19,6 +20,7 @@ _STAY = {
     "slot_moves": "of the move",
     "slots": "handed over",
     "submission_limits": "in every store",
+    "task_waits": "copied with their parent, whose row changes with them",
     "this_store": "of the store",
 }
 
