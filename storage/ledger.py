@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from duly.storage.database import Database
@@ -13,6 +13,9 @@ VERDICTS = ("completed", "failed", "cancelled", "skipped")
 
 REASONS = ("overrun", "misfire", "paused", "ended", "replaced", "expired")
 """Why an occurrence was skipped."""
+
+
+_TOKEN_MAX = (1 << 63) - 1
 
 
 class Entry(NamedTuple):
@@ -74,6 +77,21 @@ class Rejected(NamedTuple):
     times: int
 
 
+class Account(NamedTuple):
+    """Occurrences of one task, as they were at one instant, newest first.
+
+    `opened`: the one that has no verdict yet, if it is asked for and there is one. `is_more`: there are
+    older ones than those of `ended`. `attempts`: of these occurrences, the newest 100 of each. `rejected`:
+    reports of attempts at them that were refused, the newest 1,000.
+    """
+
+    opened: datetime | None
+    ended: list[Verdict]
+    is_more: bool
+    attempts: list[RunRow]
+    rejected: list[Rejected]
+
+
 MORE = "more"
 """Outcome of what stands for further refused reports of a task, which were only counted."""
 
@@ -117,26 +135,42 @@ def _place(entry: Entry) -> Place:
 
 async def of_task(
     db: Database, task_id: UUID, after: tuple[int, datetime] | None, limit: int
-) -> list[Verdict]:
-    """The verdicts of a task, newest first, after a (token, recorded_at)."""
+) -> Account | None:
+    """A page of the account of a task, after a (token, recorded_at); None: there is no such task."""
+
+    async def work(connection: Any) -> Account | None:
+        # One snapshot: an occurrence that ends meanwhile is open or has its verdict, never both.
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            return await _account(connection, task_id, after, limit)
+
+    return await db.run(work, "task_verdicts")
+
+
+async def _account(
+    connection: Any, task_id: UUID, after: tuple[int, datetime] | None, limit: int
+) -> Account | None:
+    async def fetch(name: str, *args: Any) -> list[Any]:
+        rows: list[Any] = await connection.fetch(Database.sql(name), task_id, *args)
+        return rows
+
+    task = await connection.fetchrow(Database.sql("get"), [task_id])
+    if task is None:
+        return None
     token, recorded_at = after or (None, None)
-    rows = await db.fetch("task_verdicts", task_id, token, recorded_at, limit)
-    return [Verdict(RunRow(*list(row)[:-1]), row["verdict"]) for row in rows]
-
-
-async def attempts(
-    db: Database, task_id: UUID, occurrences: Sequence[tuple[datetime, int]]
-) -> list[RunRow]:
-    """The attempts of these occurrences under the token beside each, or earlier ones: the newest 100."""
-    at, tokens = [one[0] for one in occurrences], [one[1] for one in occurrences]
-    rows = await db.fetch("occurrence_attempts", task_id, at, tokens)
-    return [RunRow(*row) for row in rows]
-
-
-async def rejected(db: Database, task_id: UUID, occurrences: Sequence[datetime]) -> list[Rejected]:
-    """Refused reports of attempts at these occurrences: the newest 1,000."""
-    rows = await db.fetch("occurrence_rejected", task_id, list(occurrences))
-    return [Rejected(*row) for row in rows]
+    rows = await fetch("task_verdicts", token, recorded_at, limit + 1)
+    ended = [Verdict(RunRow(*list(row)[:-1]), row["verdict"]) for row in rows[:limit]]
+    is_open = after is None and task["finished_at"] is None
+    opened = [task["occurrence"]] if is_open else []
+    ran = [one.run for one in ended if one.run.outcome != "skipped"]
+    at = opened + [run.occurrence for run in ran]
+    tokens = [_TOKEN_MAX] * len(opened) + [run.token for run in ran]
+    attempts = await fetch("occurrence_attempts", at, tokens) if at else []
+    every = opened + [one.run.occurrence for one in ended]
+    rejected = await fetch("occurrence_rejected", every) if every else []
+    return Account(
+        opened[0] if is_open else None, ended, len(rows) > limit,
+        [RunRow(*row) for row in attempts], [Rejected(*row) for row in rejected],
+    )  # fmt: skip
 
 
 async def reject(db: Database, stale: Sequence[Stale], now: datetime) -> None:

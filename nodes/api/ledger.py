@@ -4,7 +4,6 @@ import builtins
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
-from uuid import UUID
 
 import msgspec
 from aiohttp import web
@@ -14,14 +13,12 @@ from duly.nodes.api import answers, queries, views
 from duly.nodes.api.access import caller
 from duly.nodes.api.problems import not_found
 from duly.nodes.api.wire import EntryPage, EntryView, LedgerItem, LedgerPage, RejectedView
-from duly.storage import ledger, tasks
-from duly.storage.ledger import Entry, Place, Rejected, Verdict
-from duly.storage.tasks import RunRow, TaskRow
+from duly.storage import ledger
+from duly.storage.ledger import Account, Entry, Place, Rejected, Verdict
+from duly.storage.tasks import RunRow
 
 STALE = "stale attempt"
 """Why a report was refused."""
-
-_TOKEN_MAX = (1 << 63) - 1
 
 
 class _Skipped(msgspec.Struct):
@@ -68,38 +65,32 @@ class LedgerHandlers:
         queries.known_only(request, ("limit", "cursor"))
         task_id, limit = queries.task_id(request), queries.limit(request)
         after = queries.run_cursor(request)
-        row = (await tasks.get(self._db, [task_id])).get(task_id)
-        if row is None:
+        found = await ledger.of_task(self._db, task_id, after, limit)
+        if found is None:
             raise not_found(f"task {task_id}")
-        found = await ledger.of_task(self._db, task_id, after, limit + 1)
         more = None
-        if len(found) > limit:
-            found = found[:limit]
-            last = found[-1].run
+        if found.is_more:
+            last = found.ended[-1].run
             more = queries.encode_cursor(last.token, last.recorded_at.isoformat())
-        first = [] if after is not None or row.finished_at is not None else [row]
-        items = await self._items(task_id, first, found)
-        return answers.body(LedgerPage(items, more))
+        return answers.body(LedgerPage(_items(found), more))
 
-    async def _items(
-        self, task_id: UUID, first: Sequence[TaskRow], found: Sequence[Verdict]
-    ) -> builtins.list[LedgerItem]:
-        ended = [one.run for one in found]
-        ran = [(one.occurrence, _TOKEN_MAX) for one in first]
-        ran += [(run.occurrence, run.token) for run in ended if run.outcome != "skipped"]
-        every = [one.occurrence for one in first] + [run.occurrence for run in ended]
-        attempts: dict[datetime, list[RunRow]] = defaultdict(list)
-        for run in await ledger.attempts(self._db, task_id, ran) if ran else ():
-            attempts[run.occurrence].append(run)
-        refused: dict[datetime, list[Rejected]] = defaultdict(list)
-        for one in await ledger.rejected(self._db, task_id, every) if every else ():
-            refused[one.occurrence].append(one)
-        seen = caller().may("payload-view")
-        verdicts: list[Verdict | None] = [None] * len(first) + list(found)
-        return [
-            _item(at, verdict, attempts[at], refused[at], payloads=seen)
-            for at, verdict in zip(every, verdicts, strict=True)
-        ]
+
+def _items(found: Account) -> list[LedgerItem]:
+    attempts: dict[datetime, list[RunRow]] = defaultdict(list)
+    for run in found.attempts:
+        attempts[run.occurrence].append(run)
+    rejected: dict[datetime, list[Rejected]] = defaultdict(list)
+    for one in found.rejected:
+        rejected[one.occurrence].append(one)
+    verdicts: list[tuple[datetime, Verdict | None]] = [
+        (one.run.occurrence, one) for one in found.ended
+    ]
+    if found.opened is not None:
+        verdicts.insert(0, (found.opened, None))
+    seen = caller().may("payload-view")
+    return [
+        _item(at, verdict, attempts[at], rejected[at], payloads=seen) for at, verdict in verdicts
+    ]
 
 
 def _item(

@@ -1,18 +1,20 @@
 """Which row is the verdict of an occurrence, whatever ended it, and how the ledger is read."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from store_rig import ME, NOW, claimed, ended, new_task, own_all, query, submit
+from store_rig import ME, NOW, claimed, ended, new_task, opened, own_all, query, submit
+from waiting import wait_for
 
 from duly.actors.recording import record
 from duly.storage import claims, ledger, submitting, tasks, upkeep
 from duly.storage.claims import Claimed
 from duly.storage.database import Database
-from duly.storage.ledger import Entry, Filter, Place, Stale
+from duly.storage.ledger import Account, Entry, Filter, Place, Stale
 from duly.storage.slots import DueRow
 
 LATER = NOW + timedelta(seconds=1)
@@ -28,6 +30,21 @@ async def verdicts(db: Database, task_id: UUID) -> list[tuple[str, str | None]]:
         task_id,
     )
     return [tuple(row) for row in rows]
+
+
+_WAITS = """
+    select exists (select from pg_locks where not granted and relation = 'runs'::regclass)
+"""
+_COMPLETED = """
+    insert into runs (task_id, type, queue, token, occurrence, attempt, outcome, verdict, recorded_at)
+    values ($1, 't', 'q', 1, $2, 1, 'completed', 'completed', $2)
+"""
+
+
+async def account(db: Database, task_id: UUID) -> Account:
+    found = await ledger.of_task(db, task_id, None, 10)
+    assert found is not None
+    return found
 
 
 async def claim_again(db: Database, task_id: UUID, now: datetime = LATER) -> Claimed:
@@ -72,7 +89,7 @@ async def test_an_expired_one_off_is_skipped(db: Database) -> None:
     (row,) = await submit(db, misfire_grace=1.0)
     late = NOW + timedelta(seconds=5)
     assert (await claims.expire(db, [row], late)).ids == [row.id]
-    (found,) = await ledger.of_task(db, row.id, None, 10)
+    (found,) = (await account(db, row.id)).ended
     assert (found.verdict, found.run.outcome, found.run.error) == (
         "skipped",
         "skipped",
@@ -85,13 +102,13 @@ async def test_a_retry_by_a_person_opens_the_occurrence_again(db: Database) -> N
     await record(db, [ended(task, "failed")], NOW)
     assert await tasks.retry(db, task.id, LATER) is not None
     assert await verdicts(db, task.id) == [("failed", None)]
-    assert await ledger.of_task(db, task.id, None, 10) == []
+    assert (await account(db, task.id))[:2] == (NOW, [])
     again = await claim_again(db, task.id)
     await record(db, [ended(again)], LATER)
     assert await verdicts(db, task.id) == [("failed", None), ("completed", "completed")]
-    (found,) = await ledger.of_task(db, task.id, None, 10)
-    attempts = await ledger.attempts(db, task.id, [(found.run.occurrence, found.run.token)])
-    assert [run.outcome for run in attempts] == ["completed", "failed"]
+    found = await account(db, task.id)
+    assert (found.opened, len(found.ended)) == (None, 1)
+    assert [run.outcome for run in found.attempts] == ["completed", "failed"]
 
 
 async def test_attempts_are_those_of_their_occurrence(db: Database) -> None:
@@ -105,13 +122,12 @@ async def test_attempts_are_those_of_their_occurrence(db: Database) -> None:
         assert row.next_run_at is not None
         task = await claim_again(db, one.id, row.next_run_at)
         await record(db, [ended(task, outcome)], row.next_run_at)
-    found = await ledger.of_task(db, one.id, None, 10)
-    assert [(v.verdict, v.run.occurrence) for v in found] == [
+    found = await account(db, one.id)
+    assert found.opened == NOW + 2 * hour
+    assert [(v.verdict, v.run.occurrence) for v in found.ended] == [
         ("failed", NOW + hour), ("completed", NOW),
     ]  # fmt: skip
-    pairs = [(v.run.occurrence, v.run.token) for v in found]
-    attempts = await ledger.attempts(db, one.id, pairs)
-    assert [(a.occurrence, a.outcome) for a in attempts] == [
+    assert [(a.occurrence, a.outcome) for a in found.attempts] == [
         (NOW + hour, "failed"), (NOW + hour, "lost"), (NOW, "completed"), (NOW, "failed"),
     ]  # fmt: skip
 
@@ -126,9 +142,35 @@ async def test_rows_from_before_there_were_verdicts(db: Database) -> None:
     (done,) = await claimed(db)
     await record(db, [ended(done)], NOW)
     await query(db, "update runs set type = null, queue = null, verdict = null")
-    assert await ledger.of_task(db, retried.id, None, 10) == []
-    assert [one.verdict for one in await ledger.of_task(db, dead.id, None, 10)] == ["failed"]
-    assert [one.verdict for one in await ledger.of_task(db, done.id, None, 10)] == ["completed"]
+    for task_id, verdict in ((retried.id, []), (dead.id, ["failed"]), (done.id, ["completed"])):
+        assert [one.verdict for one in (await account(db, task_id)).ended] == verdict
+
+
+async def test_an_occurrence_that_ends_while_it_is_read_appears_once(fresh_database: str) -> None:
+    hour = timedelta(hours=1)
+    one = new_task(schedule='{"every": 3600.0}', interval=hour, created_at=NOW - hour)
+    async with opened(fresh_database, statement_timeout_s=120.0) as db:
+        await submitting.submit(db, [one], NOW, NOW)
+
+        async def end(connection: Any) -> asyncio.Task[Account]:
+            """Have the account read up to its verdicts, then end the occurrence."""
+            async with connection.transaction():
+                await connection.execute("lock table runs")
+                reading = asyncio.create_task(account(db, one.id))
+
+                async def waits() -> bool:
+                    return await connection.fetchval(_WAITS) or reading.done()
+
+                await wait_for(waits, 60, "the account waits for the verdicts")
+                assert not reading.done()
+                await connection.execute("update tasks set occurrence = $1", NOW + hour)
+                await connection.execute(_COMPLETED, one.id, NOW)
+            return reading
+
+        first = await (await db.run(end))
+        assert (first.opened, first.ended) == (NOW, [])
+        then = await account(db, one.id)
+        assert (then.opened, [v.run.occurrence for v in then.ended]) == (NOW + hour, [NOW])
 
 
 # By time
@@ -265,8 +307,8 @@ async def test_a_stale_report_is_kept_and_its_repeats_counted(db: Database) -> N
         (1, "completed", "w2", 7), (1, "completed", "", 1), (1, "completed", "w3", 1),
     ]  # fmt: skip
     await record(db, [ended(again)], NOW)
-    found = await ledger.rejected(db, task.id, [NOW])
-    assert {(one.worker, one.error) for one in found} == {
+    found = await account(db, task.id)
+    assert {(one.worker, one.error) for one in found.rejected} == {
         ("w2", '{"a": 1}'), ("w3", '{"a": 1}'), (None, '{"a": 1}'),
     }  # fmt: skip
     entries, _ = await pages(db, Filter(EVER, verdict="rejected"), 2)
@@ -299,8 +341,10 @@ async def test_a_stale_report_is_shown_with_the_occurrence_of_its_attempt(db: Da
     await record(db, [ended(first)], NOW)
     second = await claim_again(db, one.id, NOW + hour)
     await ledger.reject(db, [stale(first), stale(second, token=second.token + 7)], NOW + hour)
-    assert [r.token for r in await ledger.rejected(db, one.id, [NOW])] == [first.token]
-    assert [r.token for r in await ledger.rejected(db, one.id, [NOW + hour])] == [second.token + 7]
+    rejected = (await account(db, one.id)).rejected
+    assert {(r.occurrence, r.token) for r in rejected} == {
+        (NOW, first.token), (NOW + hour, second.token + 7),
+    }  # fmt: skip
 
 
 async def test_reports_of_tasks_that_do_not_exist_are_not_kept(db: Database) -> None:
