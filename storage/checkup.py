@@ -5,7 +5,7 @@ Nothing is changed. What each setting does to the promises is in docs/operations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from duly.storage.database import Database
@@ -34,8 +34,8 @@ class Finding(NamedTuple):
     advice: str | None = None
 
 
-async def postgres(url: str, about: str, pool: int) -> list[Finding]:
-    """A database; `pool`: connections that each node may open."""
+async def postgres(url: str, about: str, pool: int, wall: Callable[[], float]) -> list[Finding]:
+    """A database; `pool`: connections that each node may open; `wall`: this machine's clock, Unix time in s."""
     try:
         connection = await Writer(url).connect(_TIMEOUT_S, {"application_name": "duly doctor"})
     except StoreError as error:
@@ -46,7 +46,7 @@ async def postgres(url: str, about: str, pool: int) -> list[Finding]:
             schema = 0
             if row["has_schema"]:
                 schema = await connection.fetchval(Database.sql("schema_version"))
-            clock = [await _clock(connection) for _ in range(_SAMPLES)]
+            clock = [await _clock(connection, wall) for _ in range(_SAMPLES)]
     except TimeoutError:
         return [Finding("bad", about, f"no answer within {_TIMEOUT_S:g} s")]
     finally:
@@ -125,12 +125,12 @@ def _schema(version: int) -> _Said:
     return "ok", f"its schema is up to date ({version:04})", None
 
 
-async def _clock(connection: Any) -> tuple[float, float]:
+async def _clock(connection: Any, wall: Callable[[], float]) -> tuple[float, float]:
     """The round trip, and by how much this machine's clock is ahead, both in seconds."""
     before = time.monotonic()
     server = await connection.fetchval(Database.sql("server_time"))
     took_s = time.monotonic() - before
-    return took_s, time.time() - took_s / 2 - server.timestamp()
+    return took_s, wall() - took_s / 2 - server.timestamp()
 
 
 def _clocks(samples: Sequence[tuple[float, float]]) -> Iterator[_Said]:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import sys
+import time
 from typing import Any
 
 import msgspec
@@ -54,7 +55,7 @@ async def _look(read: Settings) -> list[Finding]:
     pool = read.db_pool_size + read.db_core_pool_size
     many = len(read.stores) > 1
     asked = [
-        checkup.postgres(url, stores.name(url, at) if many else "PostgreSQL", pool)
+        checkup.postgres(url, stores.name(url, at) if many else "PostgreSQL", pool, time.time)
         for at, url in enumerate(read.stores)
     ]
     found = [one for each in await asyncio.gather(*asked) for one in each]

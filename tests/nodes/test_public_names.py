@@ -24,6 +24,7 @@ def test_the_public_names_are_these() -> None:
         "Next",
         "NotFound",
         "Occurrence",
+        "Parent",
         "PreconditionFailed",
         "Queue",
         "RejectedReport",

@@ -1,5 +1,6 @@
 """What `duly doctor` makes of settings, of PostgreSQL, Redis and the lease servers."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ async def test_a_database_before_at_and_after_this_schema(
     blank_database: str, fresh_database: str
 ) -> None:
     async def schema(url: str) -> Finding:
-        found = await checkup.postgres(url, "db", 16)
+        found = await checkup.postgres(url, "db", 16, time.time)
         (about,) = (one for one in found if "migration" in one.said or "schema" in one.said)
         return about
 
@@ -104,7 +105,7 @@ async def test_a_database_before_at_and_after_this_schema(
 
 
 async def test_servers_that_do_not_answer_are_bad(redis_url: str) -> None:
-    (found,) = await checkup.postgres("postgresql://u:secret@127.0.0.1:1/d", "db", 16)
+    (found,) = await checkup.postgres("postgresql://u:secret@127.0.0.1:1/d", "db", 16, time.time)
     assert found.level == "bad"
     assert "secret" not in str(found)
     (said,), run_id = await checkup.redis("redis://:secret@127.0.0.1:1/0", "Redis", streams=True)
