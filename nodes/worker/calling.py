@@ -1,9 +1,12 @@
 """Where a handler's function runs: on the loop, in a thread, or in a process of its own."""
 
 import asyncio
+import os
 import pickle
+import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -28,7 +31,7 @@ Middleware = Callable[[Context, Next], Awaitable[Any]]
 
 
 class RemoteError(Exception):
-    """What a function raised in its process, if that exception cannot be sent as it is."""
+    """What a function raised in its process or thread, if that exception cannot come out as it is."""
 
 
 class Calls:
@@ -60,6 +63,8 @@ class Calls:
             return await function(ctx, *rest)
         if place == "thread":
             return await self._in_thread(partial(function, ctx, *rest))
+        # What a script defines is of this module in its processes, and must be found under that name here.
+        sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
         # A cancelled attempt's process is killed: it can be stopped in the middle, unlike a thread.
         return await anyio.to_process.run_sync(
             _in_process, function, (ctx, *rest), cancellable=True, limiter=self._limiter
@@ -78,6 +83,8 @@ class Calls:
         if cancelled is not None:
             raise cancelled
         value, raised = ended.result()
+        if isinstance(raised, KeyboardInterrupt):  # nobody's Ctrl-C: that comes to the main thread
+            raise RemoteError("KeyboardInterrupt was raised in its thread") from raised
         if raised is not None:
             raise raised
         return value
@@ -96,13 +103,37 @@ def _caught(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 
 def _in_process(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     try:
-        return function(*arguments)
+        with _own_descriptors():
+            return function(*arguments)
     except BaseException as error:
         # A traceback is not sent with its exception; a note is.
         text = "".join(traceback.format_exception(error))
         error.add_note(f"in the process:\n{text}")
-        try:
-            pickle.loads(pickle.dumps(error))
-        except Exception:  # noqa: BLE001 - an exception's own __reduce__ may raise anything
+        # The worker would take the one for its own Ctrl-C.
+        if isinstance(error, KeyboardInterrupt) or not _is_sendable(error):
             raise RemoteError(f"{type(error).__qualname__}: {error}\n{text}") from None
         raise
+
+
+def _is_sendable(error: BaseException) -> bool:
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - an exception's own __reduce__ may raise anything
+        return False
+    return True
+
+
+@contextmanager
+def _own_descriptors() -> Iterator[None]:
+    """Keep programs and C code from the pipes to the worker, which are this process's standard input and output."""
+    kept = [os.dup(0), os.dup(1)]
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        for standard in (0, 1):
+            os.dup2(null, standard)
+        yield
+    finally:
+        for standard, pipe in enumerate(kept):
+            os.dup2(pipe, standard)
+        for one in (*kept, null):
+            os.close(one)

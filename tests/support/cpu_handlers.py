@@ -1,6 +1,7 @@
 """Handlers that run in processes: another process must find them by their names."""
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -43,9 +44,18 @@ def fail(ctx: duly.Context, payload: str) -> None:
         raise duly.Snooze(7)
     if payload == "unsendable":
         raise UnsendableError("a", "b")
+    if payload == "interrupt":
+        raise KeyboardInterrupt
     if payload == "die":
         os._exit(3)
     raise ValueError(payload)
+
+
+def call_programs(ctx: duly.Context) -> str:
+    """Let one program read all of its input, and another print."""
+    subprocess.run(["cat"], check=True)
+    subprocess.run(["echo", "a", "b"], check=True)
+    return "done"
 
 
 def spin(ctx: duly.Context, path: str) -> None:

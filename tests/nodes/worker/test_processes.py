@@ -1,6 +1,8 @@
 """Handlers that run in processes of their own."""
 
+import asyncio
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 def make(node: FakeNode, **options: Any) -> Worker:
     worker = Worker(node.url, id="w1", processes=2, **options)
-    for name in ("where", "fail", "spin"):
+    for name in ("where", "fail", "spin", "call_programs"):
         worker.task(name, process=True)(getattr(cpu_handlers, name))
     return worker
 
@@ -43,6 +45,7 @@ async def test_it_runs_elsewhere_with_its_payload_and_context(node: FakeNode) ->
         ("fail", "failed", "Fail", "0"),
         ("other", "failed", "ValueError", "1"),
         ("unsendable", "failed", "RemoteError", "1"),
+        ("interrupt", "failed", "RemoteError", "1"),
         ("die", "failed", "BrokenWorkerProcess", "1"),
     ],
 )
@@ -56,6 +59,49 @@ async def test_what_it_raises_counts_as_anywhere(
     if how != "die":  # where it was raised is told
         text = report.value["traceback"] + report.value["message"]
         assert "cpu_handlers.py" in text
+
+
+async def test_programs_that_it_calls_neither_read_nor_write_the_workers_pipes(
+    node: FakeNode,
+) -> None:
+    async with running(make(node)):
+        for count in (1, 2):  # the second one in the same process
+            await node.dispatch("call_programs", timeout="60")
+            *_, report = await node.wait_reports(count)
+            assert (report.outcome, report.value) == ("completed", "done")
+
+
+SCRIPT = """
+import duly
+
+worker = duly.Worker(URL, id="w1", processes=1)
+
+class OwnError(Exception):
+    pass
+
+@worker.task("own", process=True)
+def own(ctx: duly.Context) -> None:
+    raise OwnError("mine")
+
+if __name__ == "__main__":
+    worker.run()
+"""
+
+
+async def test_what_a_script_defines_is_told_by_its_name(node: FakeNode, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("URL", repr(node.url)))
+    process = await asyncio.create_subprocess_exec(sys.executable, script)
+    try:
+        await until(lambda: node.alive(), "it is there")
+        await node.dispatch("own", timeout="60")
+        (report,) = await node.wait_reports(1)
+    finally:
+        process.terminate()
+        await process.wait()
+    assert (report.outcome, report.value["type"], report.value["message"]) == (
+        "failed", "OwnError", "mine",
+    )  # fmt: skip
 
 
 async def test_a_snooze_is_a_snooze_and_a_retry_keeps_its_delay(node: FakeNode) -> None:
