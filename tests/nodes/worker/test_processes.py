@@ -12,7 +12,7 @@ import psutil
 import pytest
 from worker_rig import FakeNode, running, until
 
-from duly.nodes.worker import Context, Worker
+from duly.nodes.worker import Context, Next, Worker
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -150,3 +150,20 @@ async def test_what_cannot_be_found_from_another_process_is_refused(node: FakeNo
         worker.task("later", process=True)(later)
     with pytest.raises(ValueError, match="processes is 1 to"):
         Worker(node.url, processes=0)
+
+
+async def test_an_interrupt_raised_in_a_thread_within_middleware_is_only_its_failure(
+    node: FakeNode,
+) -> None:
+    worker = Worker(node.url, id="w1")
+    worker.task("fail")(cpu_handlers.fail)
+
+    @worker.middleware
+    async def around(ctx: Context, call_next: Next) -> object:
+        return await call_next(ctx)
+
+    async with running(worker):
+        for count in (1, 2):  # and the worker goes on
+            await node.dispatch("fail", '"interrupt"')
+            *_, report = await node.wait_reports(count)
+            assert (report.outcome, report.value["type"]) == ("failed", "RemoteError")
