@@ -30,6 +30,7 @@ if [ "${1:-}" = --handle ]; then # this program started by itself, in a process 
 fi
 
 url=${DULY_REDIS_URL:-redis://127.0.0.1:6379/0} queue=${DULY_QUEUE:-default} api=${DULY_URL:-}
+case $url in *://:*@*) url=${url%%://*}://default:${url#*://:} ;; esac # redis-cli refuses a password without a user
 drain_s=30
 host=$(uname -n | tr -c 'A-Za-z0-9_.\n-' '-')
 me=$host-$$-$(od -An -N4 -tx4 /dev/urandom | tr -d ' ')
