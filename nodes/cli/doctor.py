@@ -52,7 +52,7 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 async def _look(read: Settings) -> list[Finding]:
-    pool = read.db_pool_size + read.db_core_pool_size
+    pool = read.db_pool_size + read.db_core_pool_size + 1  # one hears of tasks submitted in SQL
     many = len(read.stores) > 1
     asked = [
         checkup.postgres(url, stores.name(url, at) if many else "PostgreSQL", pool, time.time)

@@ -144,7 +144,7 @@ async def test_the_due_load_shows_the_herd(guarded: RunningNode, admin: Site) ->
     fullest = page.get_by_role("table", name="The ten fullest minutes").locator("tbody tr")
     await expect(fullest).to_have_count(2)
     await page.get_by_label("Queue").select_option("q")
-    await expect(page.get_by_text("1 tasks are due, 0 of them")).to_be_visible()
+    await expect(page.get_by_text("1 task is due, 0 of them")).to_be_visible()
     await page.get_by_label("By", exact=True).select_option("type")
     await expect(page.get_by_role("table", name="Totals")).to_contain_text("herd")
     canvas = page.get_by_role("img", name="Map of the minutes")

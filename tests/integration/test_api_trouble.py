@@ -160,7 +160,10 @@ async def _idle(node: RunningNode) -> None:
         return boxes.submitter.depth == 0 and not await _value(node, query)
 
     await wait_for(quiet, 60, "nothing is under way and no transaction is open")
-    query = "select count(*) from pg_stat_activity where datname = current_database()"
+    query = (
+        "select count(*) from pg_stat_activity where datname = current_database() "
+        "and application_name not like 'duly notices %'"
+    )
     settings = node.settings
     most = settings.db_pool_size + settings.db_core_pool_size
     pools = (node.context.db, node.context.api_db)
