@@ -131,6 +131,18 @@ async def test_cancel_pause_resume_and_run_now(guarded: RunningNode, admin: Site
     assert (await guarded.client.get(task.id)).status == "cancelled"
 
 
+async def test_a_waiting_task_leads_to_the_one_it_waits_for(
+    guarded: RunningNode, admin: Site
+) -> None:
+    first = await guarded.client.submit("mail.send", run_at=FAR)
+    waits = await guarded.client.submit("mail.tell", after=[first.id])
+    page = await admin.open(f"/admin/tasks/{waits.id}", role="submit")
+    panel = page.get_by_role("region", name="Why it does not run now")
+    await expect(panel.get_by_role("definition").first).to_have_text(f"{first.id} pending")
+    await panel.get_by_role("link", name=str(first.id)).click()
+    await expect(page.get_by_role("heading", name="mail.send")).to_be_visible()
+
+
 async def test_edit_sends_what_was_changed_with_all_its_digits(
     guarded: RunningNode, admin: Site
 ) -> None:

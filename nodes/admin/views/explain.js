@@ -37,6 +37,9 @@ function content(name, value) {
   if (TIMES.has(name)) return time(value, { both: true });
   if (name === "progress") return [h("progress", { value, max: 1, "aria-label": "Progress" }), ` ${Math.round(100 * value)} %`];
   if (name.endsWith("_s")) return duration(value);
-  if (name === "holders") return value.map((id) => h("div", null, h("a", { class: "mono", href: `/admin/tasks/${id}` }, id)));
+  if (name === "holders") return value.map((id) => h("div", null, link(id)));
+  if (name === "tasks") return Object.entries(value).map(([id, status]) => h("div", null, link(id), ` ${status}`));
   return Array.isArray(value) ? value.join(", ") : String(value);
 }
+
+const link = (id) => h("a", { class: "mono", href: `/admin/tasks/${id}` }, id);
