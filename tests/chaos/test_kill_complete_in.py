@@ -8,7 +8,7 @@ import asyncpg
 import bank_program
 import pytest
 from node_rig import RunningNode, running_node
-from processes import Child, Processes
+from processes import Child, Processes, line_of
 from waiting import wait_for
 
 pytestmark = pytest.mark.chaos
@@ -63,7 +63,7 @@ async def test_killed_before_the_commit_nothing_has_happened_and_another_attempt
 ) -> None:
     await node.client.submit("pay", backoff={"delay": 0})
     killed = started(processes, node, redis_url, order, "open")
-    killed.wait_for_line("^open ")
+    await line_of(killed, "^open ")
     killed.kill9()
     assert await bank.fetchval("select count(*) from payments") == 0
     started(processes, node, redis_url, order)
@@ -76,10 +76,10 @@ async def test_killed_after_the_commit_it_has_completed_and_is_not_run_again(
 ) -> None:
     await node.client.submit("pay", backoff={"delay": 0})
     killed = started(processes, node, redis_url, order, "committed")
-    killed.wait_for_line("^committed ")
+    await line_of(killed, "^committed ")
     killed.kill9()
     other = started(processes, node, redis_url, order)
-    other.wait_for_line("^ready")
+    await line_of(other, "^ready")
     await all_completed(node, bank, 1)
     assert "committed" not in other.output
 
@@ -92,7 +92,7 @@ async def test_killed_anywhere_each_task_has_its_effect_once(
     await node.client.submit_batch([{"type": "pay", "backoff": {"delay": 0}}] * count)
     for commits in (1, 5, 13):
         program = started(processes, node, redis_url, order)
-        program.wait_for_line(rf"(?:^committed \S+\n){{{commits}}}")
+        await line_of(program, rf"(?:^committed \S+\n){{{commits}}}")
         program.kill9()
     started(processes, node, redis_url, order)
     await all_completed(node, bank, count)

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 import shop_program
 from node_rig import running_node
-from processes import Child, Processes
+from processes import Child, Processes, line_of
 from waiting import wait_for
 from worker_rig import running
 
@@ -55,7 +55,7 @@ async def test_killed_before_the_commit_there_is_neither(
     processes: Processes, fresh_database: str, shop: Any, order: str
 ) -> None:
     program = started(processes, fresh_database, order, "open")
-    program.wait_for_line("^open ")
+    await line_of(program, "^open ")
     program.kill9()
     await sessions_end(shop)
     assert await orders_and_tasks(shop) == (set(), set())
@@ -66,7 +66,7 @@ async def test_killed_after_the_commit_there_are_both(
     processes: Processes, fresh_database: str, shop: Any, order: str
 ) -> None:
     program = started(processes, fresh_database, order, "committed")
-    number = program.wait_for_line(r"^committed (\S+)$")[1]
+    number = (await line_of(program, r"^committed (\S+)$"))[1]
     program.kill9()
     orders, tasks = await orders_and_tasks(shop)
     assert orders == tasks
@@ -80,7 +80,7 @@ async def test_killed_anywhere_each_order_has_its_task_and_it_is_run_once(
     said: list[str] = []
     for count in (1, 7, 20, 33, 50):
         program = started(processes, fresh_database, order)
-        program.wait_for_line(rf"(?:^committed \S+\n){{{count}}}")
+        await line_of(program, rf"(?:^committed \S+\n){{{count}}}")
         program.kill9()
         said += [line.split()[1] for line in program.output.splitlines()]
     await sessions_end(shop)

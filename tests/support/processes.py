@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import anyio.to_thread
 import psutil
 from waiting import block_until
 
@@ -142,3 +143,8 @@ class Processes:
             return bool(process.environ().get(_MARK) == self._mark)
         except (psutil.Error, OSError):
             return False  # another user's, or just ended
+
+
+async def line_of(child: Child, pattern: str) -> re.Match[str]:
+    """`Child.wait_for_line` for a test in whose loop a node runs: that goes on meanwhile."""
+    return await anyio.to_thread.run_sync(child.wait_for_line, pattern)
