@@ -130,7 +130,26 @@ class Database:
         It is one statement or one transaction; it may be called twice, if the first did nothing.
         `name`: of the statement that it is about, by which its time is told.
         """
-        running = self._start(self._run(work))
+        return await self._to_the_end(work, name, None)
+
+    async def snapshot(
+        self, work: Callable[[Any], Awaitable[T]], name: str, *, by_index: bool = False
+    ) -> T:
+        """As `run`, for what only reads: all its statements see the same instant.
+
+        `by_index`: no table is read from end to end, whatever statistics that are old, or missing after an
+        upgrade, make look cheap.
+        """
+        return await self._to_the_end(work, name, {"enable_seqscan": "off"} if by_index else {})
+
+    async def _to_the_end(
+        self,
+        work: Callable[[Any], Awaitable[T]],
+        name: str | None,
+        snapshot: dict[str, str] | None,
+    ) -> T:
+        """`snapshot`: the settings of one; None: it is none."""
+        running = self._start(self._run(work, snapshot))
         if self._timed is None or name is None:
             return await asyncio.shield(running)
         began, failed = perf_counter(), False
@@ -153,7 +172,7 @@ class Database:
         if not task.cancelled():
             task.exception()  # its caller may be gone: then nobody else looks
 
-    async def _run(self, work: Callable[[Any], Awaitable[T]]) -> T:
+    async def _run(self, work: Callable[[Any], Awaitable[T]], snapshot: dict[str, str] | None) -> T:
         connection = await self._pool.acquire(self._acquire_timeout_s)
         pid = connection.get_server_pid()
 
@@ -163,8 +182,14 @@ class Database:
 
         if self._writer.pooled:
             work = partial(
-                in_transaction, settings=self._pool.settings, work=work, served_by=served_by
+                in_transaction,
+                settings=self._pool.settings | (snapshot or {}),
+                work=work,
+                served_by=served_by,
+                snapshot=snapshot is not None,
             )
+        elif snapshot is not None:
+            work = partial(_in_snapshot, begin=_begin(snapshot), work=work)
         working = asyncio.ensure_future(_do(connection, work))
         done, _ = await asyncio.wait({working}, timeout=self._limit_s)
         if not done:
@@ -227,6 +252,20 @@ async def _do(connection: Any, work: Callable[[Any], Awaitable[T]]) -> T:
         return await work(connection)
     except _OUTDATED:
         return await work(connection)
+
+
+def _begin(settings: dict[str, str]) -> str:
+    """One message for all of it."""
+    begin = [statements()["begin_snapshot"], *(f"set local {n} = {v}" for n, v in settings.items())]
+    return "; ".join(begin)
+
+
+async def _in_snapshot(connection: Any, begin: str, work: Callable[[Any], Awaitable[T]]) -> T:
+    await connection.execute(begin)
+    try:
+        return await work(connection)
+    finally:
+        await connection.execute(statements()["end_snapshot"])
 
 
 def _writes_no_more(connection: Any) -> bool:

@@ -139,11 +139,10 @@ async def of_task(
     """A page of the account of a task, after a (token, recorded_at); None: there is no such task."""
 
     async def work(connection: Any) -> Account | None:
-        # One snapshot: an occurrence that ends meanwhile is open or has its verdict, never both.
-        async with connection.transaction(isolation="repeatable_read", readonly=True):
-            return await _account(connection, task_id, after, limit)
+        return await _account(connection, task_id, after, limit)
 
-    return await db.run(work, "task_verdicts")
+    # An occurrence that ends meanwhile is open or has its verdict, never both.
+    return await db.snapshot(work, "task_verdicts")
 
 
 async def _account(

@@ -95,13 +95,10 @@ async def page(
     ]
 
     async def work(connection: Any) -> UUID | None:
-        await connection.execute(Database.sql("list_begins"))
-        try:
-            return await _fill(connection, searches, limit)
-        finally:
-            await connection.execute(Database.sql("list_ends"))
+        return await _fill(connection, searches, limit)
 
-    bound = await db.run(work, "list")
+    # One snapshot for both tables: a task that moves from one to the other is seen once.
+    bound = await db.snapshot(work, "list", by_index=True)
     known = _known(searches, bound)
     return Page(known, bound) if len(known) <= limit else Page(known[:limit], known[limit - 1].id)
 

@@ -34,10 +34,16 @@ async def in_transaction(
     settings: Mapping[str, str],
     work: Callable[[Any], Awaitable[T]],
     served_by: Callable[[int], None],
+    *,
+    snapshot: bool = False,
 ) -> T:
-    """Run `work(connection)` as one transaction with these `settings`; `served_by` is told the process first."""
+    """Run `work(connection)` as one transaction with these `settings`; `served_by` is told the process first.
+
+    `snapshot`: it only reads, and all as of one instant.
+    """
     lasting = {name: of for name, of in settings.items() if not _OF_CONNECTIONS.match(name)}
-    async with connection.transaction(isolation="read_committed"):
+    isolation = "repeatable_read" if snapshot else "read_committed"
+    async with connection.transaction(isolation=isolation, readonly=snapshot):
         pid = await connection.fetchval(
             statements()["begin_pooled"], list(lasting), list(lasting.values())
         )

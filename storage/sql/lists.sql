@@ -147,14 +147,6 @@ select queue, type, status, {shared} from ({which table}) as pair cross join unn
 -- part: finished_queues
 {outcomes finished_tasks queues_of_type};
 
--- name: list_begins
--- One snapshot for both tables: a task that moves from one to the other is seen once. And statistics that are old, or
--- missing after an upgrade, may make a scan of the whole table look cheap.
-begin isolation level repeatable read, read only; set local enable_seqscan = off;
-
--- name: list_ends
-commit;
-
 -- name: list_tasks
 {tasks_page everything any};
 

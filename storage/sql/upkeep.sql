@@ -9,6 +9,12 @@ select clock_timestamp() as now;
 -- leaves no dead row behind, and nothing else locks this one.
 select version from duly_migrations order by version limit 1 for update;
 
+-- name: begin_snapshot
+begin isolation level repeatable read, read only;
+
+-- name: end_snapshot
+commit;
+
 -- name: begin_pooled
 -- Settings for this transaction, and the process that it is served by.
 select pg_backend_pid()

@@ -76,6 +76,8 @@ async def test_tasks_are_done_once_also_when_the_server_ends_every_connection(
             await node.client.cancel(periodic.id)
             for one in ids:
                 assert (await _ends(node, one)).status == "completed"
+            assert {one.id for one in await node.client.list(type="count")} >= set(ids)
+            assert [one.verdict for one in await node.client.ledger(ids[0])] == ["completed"]
             outcomes = await direct.fetch(
                 "select outcome, count(*) from runs where task_id <> $1 group by 1", periodic.id
             )

@@ -328,8 +328,8 @@ async def test_a_task_that_ends_between_the_two_reads_is_listed_once(db: Databas
 
     class SlowDatabase:
         @staticmethod
-        async def run(work: Any, name: str) -> Any:
-            return await db.run(lambda connection: work(Slow(connection)))
+        async def snapshot(work: Any, name: str, **options: Any) -> Any:
+            return await db.snapshot(lambda connection: work(Slow(connection)), name, **options)
 
     page = await listing.page(SlowDatabase(), Filter(), None, 10)  # type: ignore[arg-type]
     assert moved
