@@ -107,7 +107,7 @@ class Broadcaster(Actor[NoReturn]):
         self._postgres.worked()
         made = join(told, facts, now)
         try:
-            await context.streams.tell_events(encoder.encode(Message(made, self._left_out)))
+            await context.streams.signals.tell_events(encoder.encode(Message(made, self._left_out)))
         except TROUBLE as error:
             self._left_out += len(made)
             await anyio.sleep(self._redis.failed(error))

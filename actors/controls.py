@@ -99,7 +99,7 @@ class ControlReader(Actor[NoReturn]):
     async def _hear(self) -> None:
         while True:
             try:
-                async with self._context.streams.control_changes() as next_message:
+                async with self._context.streams.signals.control_changes() as next_message:
                     self._hearing.worked()
                     while True:
                         if await next_message(_SILENCE_S) is not None:

@@ -51,7 +51,7 @@ async def end_held(
     count = await end(context, ended)
     # Not before it is recorded: until then the entry is what a new owner would find.
     items = [(entry.entry_id, entry.id, entry.token) for entry in held]
-    await context.streams.settle_tasks(queue, items)
+    await context.streams.settle(queue, items)
     return count
 
 

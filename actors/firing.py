@@ -216,7 +216,7 @@ class Firing:
     async def _mended(self, queue: str) -> bool:
         """Whether the keys of a queue that failed are right now."""
         try:
-            await self._context.streams.check_queue(queue)
+            await self._context.streams.queues.check(queue)
         except TROUBLE as error:
             self._note(queue, error)
             return False

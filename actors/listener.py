@@ -43,7 +43,7 @@ class Listener(Actor[NoReturn]):
     async def _hear(self) -> None:
         while True:
             try:
-                async with self._context.streams.wakes() as next_message:
+                async with self._context.streams.signals.wakes() as next_message:
                     self._patience.worked()
                     while True:
                         self._pass_on(await next_message(_SILENCE_S))

@@ -144,7 +144,7 @@ class OldClaims:
 
     async def _look_in_queue(self, queue: str, rows: list[RunningRow], known: set[str]) -> None:
         if queue not in known:
-            await self._context.streams.announce(queue)  # its name was lost
+            await self._context.streams.queues.announce(queue)  # its name was lost
         for at in range(0, len(rows), _PAGE):
             await self._locate(queue, rows[at : at + _PAGE])
         count = await self._vanished.republish(queue)
@@ -163,5 +163,5 @@ class OldClaims:
                 ended = await end_held(self._context, queue, place.consumer, [held], "timed_out")
                 self._context.vitals.timed_out += ended
                 cancel = msgspec.json.encode({"cancel": str(row.id), "token": row.version})
-                await streams.tell_worker(place.consumer, cancel)
+                await streams.signals.tell_worker(place.consumer, cancel)
         await self._vanished.note(queue, absent)

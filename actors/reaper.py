@@ -110,7 +110,7 @@ class Reaper(Actor[ReaperMessage]):
         self._data_mark = mark
         if lost:
             log.warning("Redis restarted or lost its data: looking at every running task")
-            streams.forget_announced()
+            streams.queues.forget_announced()
             self._distrust()
             self._claims.suspect()
 
@@ -126,7 +126,7 @@ class Reaper(Actor[ReaperMessage]):
     # Workers
 
     async def _look_at_workers(self) -> None:
-        self._known = await self._context.streams.known_queues()
+        self._known = await self._context.streams.queues.names()
         try:
             for queue in list(self._known):
                 await self._guarded(queue, self._look_at_crew)
@@ -149,13 +149,13 @@ class Reaper(Actor[ReaperMessage]):
 
     async def _look_at_crew(self, queue: str) -> None:
         began = self._context.clock.monotonic()
-        crew = await self._context.streams.crew(queue)
+        crew = await self._context.streams.crews.of(queue)
         self._note_stall(began)
         if not crew.marks:
             self._known.discard(queue)
             return
         if self._queues.failing(queue):
-            await self._context.streams.check_queue(queue)
+            await self._context.streams.queues.check(queue)
             self._queues.worked(queue)
         before = self._marks.get(queue)
         self._marks[queue] = crew.marks
@@ -176,7 +176,7 @@ class Reaper(Actor[ReaperMessage]):
         if deserted and now - since < _FORGET_QUEUE_S:
             return
         del self._deserted[queue]
-        if deserted and await self._context.streams.forget_queue(queue):
+        if deserted and await self._context.streams.queues.forget(queue):
             log.info("forgot queue %s: empty, and no worker for %d s", queue, now - since)
             self._known.discard(queue)
 
@@ -184,9 +184,9 @@ class Reaper(Actor[ReaperMessage]):
         streams = self._context.streams
         if consumer.pending == 0:
             if consumer.idle_ms > _FORGET_IDLE_MS:
-                await streams.forget_worker(queue, consumer.id)
+                await streams.crews.forget_worker(queue, consumer.id)
             return
-        held = await streams.held_by(queue, consumer.id, keys.LIVENESS_TTL_MS, _PAGE)
+        held = await streams.crews.held_by(queue, consumer.id, keys.LIVENESS_TTL_MS, _PAGE)
         if held:
             log.warning("worker %s is gone with %d tasks of %s", consumer.id, len(held), queue)
             self._context.vitals.lost += await end_held(

@@ -131,7 +131,7 @@ class Recorder(Actor[RecorderMessage]):
                     await anyio.sleep(0.2)
                     continue
                 asked = self._context.clock.monotonic()
-                reports = await self._context.streams.read_reports(self._queues, block_ms=_BLOCK_MS)
+                reports = await self._context.streams.reports.read(self._queues, block_ms=_BLOCK_MS)
                 flows = self._context.clock.monotonic() - asked < _AT_ONCE_S
             except TROUBLE as error:
                 await anyio.sleep(self._reading_failed(error))
@@ -167,14 +167,14 @@ class Recorder(Actor[RecorderMessage]):
     async def _find_queues(self) -> None:
         """Learn the queues, and take over what dead nodes had read and not recorded."""
         clock, streams = self._context.clock, self._context.streams
-        early_s = _QUEUES_EVERY_S - _NEW_QUEUE_S if streams.has_new_queue else 0.0
+        early_s = _QUEUES_EVERY_S - _NEW_QUEUE_S if streams.queues.has_new else 0.0
         if clock.monotonic() < self._queues_at - early_s:
             return
-        streams.has_new_queue = False
-        known = await streams.known_queues()
+        streams.queues.has_new = False
+        known = await streams.queues.names()
         unlisted = set(self._queues) - known
         for queue in unlisted:
-            streams.forget_announced(queue)
+            streams.queues.forget_announced(queue)
             self._groups_lost = False  # by another node that forgets one queue after another
         listed = frozenset(known)
         if unlisted or (not self._queues and clock.monotonic() >= self._running_at):
@@ -198,7 +198,7 @@ class Recorder(Actor[RecorderMessage]):
             raise
         self._queues_at = clock.monotonic() + (_QUEUES_EVERY_S if known else 0.5)
         while self._queues:
-            again = await streams.read_reports(self._queues, block_ms=0, again=True)
+            again = await streams.reports.read(self._queues, block_ms=0, again=True)
             if not again:
                 break
             await self._handle(again)
@@ -212,10 +212,10 @@ class Recorder(Actor[RecorderMessage]):
         self._look_at = now + _QUEUES_EVERY_S
         for queue in self._queues:
             if came:
-                left = await self._context.streams.unread_reports(queue, 0)
+                left = await self._context.streams.reports.unread(queue, 0)
                 left = [one for one in left if _slot(one) in came]
             else:
-                left = await self._context.streams.unread_reports(queue, _LEFT_MS)
+                left = await self._context.streams.reports.unread(queue, _LEFT_MS)
                 left = [one for one in left if _slot(one) in self._owned]
             if left:
                 await self._handle(left)
@@ -230,14 +230,14 @@ class Recorder(Actor[RecorderMessage]):
         if self._aside.pause_s(queue):
             return False
         try:
-            await streams.announce_reports(queue)
-            await streams.take_over_reports(queue, idle_ms)
+            await streams.queues.announce_reports(queue)
+            await streams.reports.take_over(queue, idle_ms)
         except ResponseError as error:
             if is_missing(error):
-                streams.forget_announced(queue)
-                if listed and not await streams.is_known(queue):
+                streams.queues.forget_announced(queue)
+                if listed and not await streams.queues.is_known(queue):
                     return False
-                await streams.announce_reports(queue)
+                await streams.queues.announce_reports(queue)
                 return True
             if not is_of_one_queue(error):
                 raise
@@ -290,7 +290,7 @@ class Recorder(Actor[RecorderMessage]):
             items[:] = [item for item in items if item[1] not in ids]
             while gone:
                 try:
-                    await self._context.streams.pass_over(queue, gone)
+                    await self._context.streams.reports.pass_over(queue, gone)
                     break
                 except TROUBLE as error:
                     await anyio.sleep(self._redis.failed(error))
@@ -299,7 +299,7 @@ class Recorder(Actor[RecorderMessage]):
         for queue, items in done.items():
             while True:
                 try:
-                    await self._context.streams.settle_reports(queue, items)
+                    await self._context.streams.reports.settle(queue, items)
                     break
                 except TROUBLE as error:
                     if is_of_one_queue(error):

@@ -51,7 +51,7 @@ class Upkeep(Actor[NoReturn]):
                 await self._expire()
                 await self._retention.drop(self._cutoff(), self.pause)
                 await rezone(self._context)
-                for queue in await self._context.streams.known_queues():
+                for queue in await self._context.streams.queues.names():
                     await self._sweep(queue)
                 self._patience.worked()
                 wait_s = _EVERY_S
@@ -82,7 +82,7 @@ class Upkeep(Actor[NoReturn]):
         try:
             await self._sweep_inflight(queue)
             await self._context.streams.drop_entries(queue)
-            await self._context.streams.forget_nodes(queue, _FORGET_IDLE_MS)
+            await self._context.streams.reports.forget_nodes(queue, _FORGET_IDLE_MS)
         except ResponseError as error:
             if not is_of_one_queue(error):
                 raise
@@ -107,7 +107,7 @@ class Upkeep(Actor[NoReturn]):
                 and int(token) <= running.get(UUID(task_id), int(token))
             ]
             if left:
-                await streams.settle_tasks(queue, left)
+                await streams.settle(queue, left)
             if cursor == 0:
                 return
 

@@ -49,9 +49,9 @@ class Vanished:
         if not rows:
             return
         # If its name is lost, no node reads its reports; then what explains the absence stays unread.
-        await self._context.streams.announce(queue)
+        await self._context.streams.queues.announce(queue)
         # Read after the look: any report that explains an absence is not newer than `newest`.
-        oldest, newest = await self._context.streams.reports_mark(queue)
+        oldest, newest = await self._context.streams.reports.mark(queue)
         for row in rows:
             pair = (row.id, row.version)
             seen = self._absent.get(pair)

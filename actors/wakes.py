@@ -48,7 +48,7 @@ async def wake(context: Context, waiting: Iterable[Waiting]) -> None:
     with anyio.move_on_after(_PATIENCE_S):
         for owner, rows in by_owner.items():
             try:
-                await context.streams.wake(owner, _encoder.encode(rows))
+                await context.streams.signals.wake(owner, _encoder.encode(rows))
             except TROUBLE:
                 return  # the sweep finds them
 
@@ -68,7 +68,7 @@ async def freed(context: Context, attempts: Iterable[tuple[str, str | None]]) ->
     context.boxes.dispatcher.offer(Freed(keys, queues))
     message = _encoder.encode(FreedKeys(context.node_id, sorted(keys), sorted(queues)))
     with anyio.move_on_after(_PATIENCE_S), suppress(*TROUBLE):  # they look anyway
-        await context.streams.tell_freed(message)
+        await context.streams.signals.tell_freed(message)
     return True
 
 

@@ -70,7 +70,7 @@ class Watcher(Actor[NoReturn]):
             return
         message = Message([], alerts=[_event(alert) for alert in news])
         try:
-            await self._context.streams.tell_events(encoder.encode(message))
+            await self._context.streams.signals.tell_events(encoder.encode(message))
         except TROUBLE as error:
             log.info("nobody who looks on hears of %d alerts: %s", len(news), error)
 

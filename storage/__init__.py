@@ -15,7 +15,9 @@ redis       calls with time limits, and lua/*.lua by name
 channel     listening on a pub/sub channel
 members     the live nodes
 leases      slot leases
-streams     the nodes' side of the conveyor
+streams     the nodes' side of the conveyor: publish, find, take out; its parts are
+            known_queues (names and groups), reports (what workers said), crews (who works),
+            signals (messages to nodes and workers), over the connections of node_link
 sight       what people ask Redis: who works, where a task is
 conveyor    the workers' side of the conveyor
 """

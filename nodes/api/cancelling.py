@@ -44,7 +44,7 @@ class Cancelling:
             holder = await streams.supersede(row.queue, row.id, row.version)
             if holder is not None:
                 message = {"cancel": str(row.id), "token": done.token}
-                await streams.tell_worker(holder, msgspec.json.encode(message))
+                await streams.signals.tell_worker(holder, msgspec.json.encode(message))
         except TROUBLE as error:
             # The cancel stands: whatever the worker reports is stale.
             self._redis.failed(error)

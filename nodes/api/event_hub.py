@@ -155,7 +155,7 @@ class EventHub:
         """Goes on whatever happens to Redis; the clients are told."""
         while True:
             try:
-                async with self._context.streams.events() as next_message:
+                async with self._context.streams.signals.events() as next_message:
                     self._patience.worked()
                     self._tell_state(None)
                     while True:

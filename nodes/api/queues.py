@@ -150,7 +150,7 @@ class QueueHandlers:
     async def _announce(self) -> None:
         try:
             async with asyncio.timeout(_REDIS_S):
-                await self._context.streams.announce_controls()
+                await self._context.streams.signals.announce_controls()
         except TROUBLE as error:
             self._redis.failed(error)  # the nodes look all the same
         else:
@@ -175,7 +175,7 @@ class QueueHandlers:
         try:
             async with asyncio.timeout_at(until):
                 known, workers = await asyncio.gather(
-                    streams.known_queues(), streams.sight.workers()
+                    streams.queues.names(), streams.sight.workers()
                 )
         except TROUBLE:
             return set()

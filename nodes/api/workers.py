@@ -129,7 +129,7 @@ class WorkerHandlers:
                 queues.setdefault(found[one.id], []).append(item)
         try:
             for queue, items in queues.items():
-                await self._context.streams.settle_tasks(queue, items)
+                await self._context.streams.settle(queue, items)
         except TROUBLE as error:
             # Upkeep removes what is left.
             self._redis.failed(error)

@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -47,7 +48,7 @@ class Rig:
         self.table, self.channel = Table(), Channel()
         self.context = Firing().context
         self.context.db = self.table  # type: ignore[assignment]
-        self.context.streams = self.channel  # type: ignore[assignment]
+        self.context.streams = SimpleNamespace(signals=self.channel)  # type: ignore[assignment]
 
     @asynccontextmanager
     async def running(self) -> Any:

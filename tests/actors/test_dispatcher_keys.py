@@ -147,9 +147,9 @@ async def test_a_cancelled_task_leaves_its_place_to_the_next() -> None:
 async def test_every_node_is_told_of_the_keys_that_ended_attempts_held() -> None:
     firing = Firing()
     await wakes.freed(firing.context, [("q", None), ("r", None)])
-    assert firing.streams.freed == []
+    assert firing.streams.signals.freed == []
     await wakes.freed(firing.context, [("q", "b"), ("q", None), ("q", "a"), ("r", "b")])
-    (message,) = firing.streams.freed
+    (message,) = firing.streams.signals.freed
     said = wakes.decode(message)
     assert isinstance(said, wakes.FreedKeys)
     assert (said.node, said.freed) == ("node", ["a", "b"])
@@ -249,7 +249,7 @@ async def test_ends_in_limited_queues_are_told() -> None:
     firing = Firing()
     limit(firing, 4)
     await wakes.freed(firing.context, [("q", None), ("r", None)])
-    said = wakes.decode(firing.streams.freed[0])
+    said = wakes.decode(firing.streams.signals.freed[0])
     assert isinstance(said, wakes.FreedKeys)
     assert (said.freed, said.queues) == ([], ["q"])
     message = await firing.context.boxes.dispatcher.receive()

@@ -84,7 +84,7 @@ async def test_a_gain_takes_the_claims_of_the_owner_before_into_care_at_once(
 async def test_a_foreign_idea_of_liveness_counts_for_one(
     context: Context, hand: HandWorker, value: str, concurrency: int
 ) -> None:
-    await context.streams.announce(Q)
+    await context.streams.queues.announce(Q)
     await hand.join()
     await hand.call("SET", keys.worker(hand.name), value)
     await Reaper(context)._look_at_workers()
@@ -96,7 +96,7 @@ async def test_entries_of_a_dead_worker_that_nobody_can_read_are_dropped(
     context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keys, "LIVENESS_TTL_MS", 0)
-    await context.streams.announce(Q)
+    await context.streams.queues.announce(Q)
     for fields in (("id", "x", "token", "1"), ("id", b"\xff"), ("token", "1"), ("a", "b")):
         await hand.call("XADD", keys.tasks(Q), "*", *fields)
     assert len(await hand.read()) == 4
@@ -165,7 +165,7 @@ async def test_an_entry_with_an_impossible_token_is_dropped(
     context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
     monkeypatch.setattr(keys, "LIVENESS_TTL_MS", 0)
-    await context.streams.announce(Q)
+    await context.streams.queues.announce(Q)
     await hand.call("XADD", keys.tasks(Q), "*", "id", str(uuid4()), "token", token)
     await hand.read()
     async with anyio.create_task_group() as tasks:
@@ -176,7 +176,7 @@ async def test_an_entry_with_an_impossible_token_is_dropped(
 
 
 async def test_a_liveness_nested_deeply_counts_for_one(context: Context, hand: HandWorker) -> None:
-    await context.streams.announce(Q)
+    await context.streams.queues.announce(Q)
     await hand.join()
     await hand.call("SET", keys.worker(hand.name), "[" * 100_000)
     await Reaper(context)._look_at_workers()
@@ -189,7 +189,7 @@ async def test_c33_a_stream_that_was_made_anew_is_noticed_by_every_node(
 ) -> None:
     """Even if a worker, of any make, has made its group again within the second."""
     async with open_context(fresh_database, redis_url) as other:
-        await context.streams.announce(Q)
+        await context.streams.queues.announce(Q)
         nodes = [Reaper(context), Reaper(other)]
         for node in nodes * 2:
             await node._look_at_workers()
@@ -276,7 +276,7 @@ async def test_nobody_is_taken_for_dead_by_an_answer_that_took_long(
     await own_all(context.db)
     await context.streams.publish(Q, await claimed(context.db))
     await hand.take()
-    crew, suspects = context.streams.crew, list[str]()
+    crew, suspects = context.streams.crews.of, list[str]()
 
     async def slow(queue: str) -> Crew:
         await anyio.sleep(0.1)
@@ -286,8 +286,8 @@ async def test_nobody_is_taken_for_dead_by_an_answer_that_took_long(
         suspects.append(consumer)
         return []
 
-    monkeypatch.setattr(context.streams, "crew", slow)
-    monkeypatch.setattr(context.streams, "held_by", held_by)
+    monkeypatch.setattr(context.streams.crews, "of", slow)
+    monkeypatch.setattr(context.streams.crews, "held_by", held_by)
     looking = Reaper(context)
     looking._trusted_from = 0.0
     await looking._look_at_workers()
@@ -297,7 +297,7 @@ async def test_nobody_is_taken_for_dead_by_an_answer_that_took_long(
 async def test_more_workers_than_connections_are_looked_at(
     context: Context, hand: HandWorker
 ) -> None:
-    await context.streams.announce(Q)
+    await context.streams.queues.announce(Q)
     for number in range(300):
         words = ("CREATECONSUMER", keys.tasks(Q), keys.WORKERS_GROUP, f"w{number}")
         await hand.call("XGROUP", *words)
@@ -311,16 +311,16 @@ async def test_a_queue_without_tasks_and_workers_is_forgotten_after_a_while(
     context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looking = Reaper(context)
-    await context.streams.announce(Q)
-    await context.streams.announce("used")
+    await context.streams.queues.announce(Q)
+    await context.streams.queues.announce("used")
     await hand.call("XGROUP", "CREATECONSUMER", keys.tasks("used"), keys.WORKERS_GROUP, "w")
     await hand.call("SET", keys.worker("w"), "{}")
     for _ in range(3):
         await looking._look_at_workers()
-    assert await context.streams.known_queues() == {Q, "used"}
+    assert await context.streams.queues.names() == {Q, "used"}
     monkeypatch.setattr(reaper, "_FORGET_QUEUE_S", 0.0)
     await looking._look_at_workers()
-    assert await context.streams.known_queues() == {"used"}
+    assert await context.streams.queues.names() == {"used"}
 
 
 async def test_a_queue_that_another_node_forgot_begins_anew(
@@ -328,14 +328,14 @@ async def test_a_queue_that_another_node_forgot_begins_anew(
 ) -> None:
     monkeypatch.setattr(reaper, "_FORGET_QUEUE_S", 0.2)
     looking = Reaper(context)
-    await context.streams.announce(Q)
+    await context.streams.queues.announce(Q)
     await looking._look_at_workers()
     await hand.call("SREM", keys.QUEUES, Q)
     await anyio.sleep(0.3)
     await looking._look_at_workers()
     await hand.call("SADD", keys.QUEUES, Q)
     await looking._look_at_workers()
-    assert await context.streams.known_queues() == {Q}
+    assert await context.streams.queues.names() == {Q}
 
 
 async def test_a_queue_whose_name_was_lost_is_announced_when_something_runs_in_it(
@@ -350,7 +350,7 @@ async def test_a_queue_whose_name_was_lost_is_announced_when_something_runs_in_i
     await looking._look_at_workers()
     row = RunningRow(task.id, task.token, Q, NOW, 300.0, "node-a")
     await looking._claims._look_at([row], looking._known)
-    assert await context.streams.known_queues() == {Q}
+    assert await context.streams.queues.names() == {Q}
 
 
 async def test_streams_that_are_lost_together_are_told_in_one_line(
@@ -360,7 +360,7 @@ async def test_streams_that_are_lost_together_are_told_in_one_line(
     looking = Reaper(context)
     for again in (False, True):
         for queue in queues:
-            await context.streams.announce(queue)
+            await context.streams.queues.announce(queue)
         await looking._look_at_workers()
         assert len(told(caplog)) == again
         if not again:
@@ -375,18 +375,18 @@ async def test_queues_that_another_node_forgets_in_the_middle_of_a_round_are_not
     other = Streams(redis_url, "node-b", 5.0)
     queues = [f"idle-{number:02}" for number in range(20)]
     for queue in queues:
-        await context.streams.announce(queue)
+        await context.streams.queues.announce(queue)
     looking = Reaper(context)
     await looking._look_at_workers()
-    known = context.streams.known_queues
+    known = context.streams.queues.names
 
     async def and_then_they_go() -> set[str]:
         before = await known()
         for queue in queues:
-            assert await other.forget_queue(queue)
+            assert await other.queues.forget(queue)
         return before
 
-    context.streams.known_queues = and_then_they_go  # type: ignore[method-assign]
+    context.streams.queues.names = and_then_they_go  # type: ignore[method-assign]
     await looking._look_at_workers()
     await other.close()
     assert told(caplog) == []

@@ -239,14 +239,14 @@ async def test_c33_groups_that_are_gone_are_made_anew_without_haste(
 ) -> None:
     await dispatched(context)
     reads = 0
-    real = context.streams.read_reports
+    real = context.streams.reports.read
 
     async def counted(*args: Any, **more: Any) -> Any:
         nonlocal reads
         reads += 1
         return await real(*args, **more)
 
-    monkeypatch.setattr(context.streams, "read_reports", counted)
+    monkeypatch.setattr(context.streams.reports, "read", counted)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Recorder(context).serve, anyio.Event())
         await wait_for(lambda: reads > 1, 60, "it reads")
@@ -270,15 +270,15 @@ async def test_c33_a_queue_whose_name_redis_lost_is_still_read(
     await own_all(context.db)
     await claimed(context.db, queue="quiet")
     for queue in (Q, "quiet", "forgotten"):
-        await context.streams.announce(queue)
+        await context.streams.queues.announce(queue)
     recorder = Recorder(context)
     await recorder._find_queues()
     await hand.call("FLUSHDB")
-    await context.streams.announce(Q)
+    await context.streams.queues.announce(Q)
     recorder._queues_at = 0.0
     await recorder._find_queues()
     assert recorder._queues == [Q, "quiet"]
-    assert await context.streams.known_queues() == {Q, "quiet"}
+    assert await context.streams.queues.names() == {Q, "quiet"}
 
 
 async def test_a_queue_that_this_node_has_just_published_to_is_read_soon(
@@ -286,10 +286,10 @@ async def test_a_queue_that_this_node_has_just_published_to_is_read_soon(
 ) -> None:
     monkeypatch.setattr(recorder, "_QUEUES_EVERY_S", 3_600.0)
     await own_all(context.db)
-    await context.streams.announce(Q)
+    await context.streams.queues.announce(Q)
     one = Recorder(context)
     await one._find_queues()
-    await context.streams.announce("new")
+    await context.streams.queues.announce("new")
 
     async def read() -> bool:
         await one._find_queues()
@@ -304,20 +304,20 @@ async def test_queues_that_another_node_forgets_are_no_trouble(
     other = Streams(redis_url, "node-b", 5.0)
     queues = [f"idle-{number:03}" for number in range(150)]
     for queue in queues:
-        await context.streams.announce(queue)
+        await context.streams.queues.announce(queue)
     reading = Recorder(context)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(reading.serve, anyio.Event())
         await wait_for(lambda: len(reading._queues) == 150, 60, "it reads of all of them")
         for queue in queues:
-            assert await other.forget_queue(queue)
+            assert await other.queues.forget(queue)
         await dispatched(context)
         (taken,) = await hand.read()
         await hand.report(taken)
         await hand.nothing_left()
         await wait_for(lambda: reading._queues == [Q], 60, "it reads of those that are left")
         tasks.cancel_scope.cancel()
-    assert await other.known_queues() == {Q}
+    assert await other.queues.names() == {Q}
     await other.close()
     assert await hand.call("KEYS", "duly:{idle*") == []
     assert [one.getMessage() for one in caplog.records if one.levelname == "WARNING"] == []
@@ -349,7 +349,7 @@ async def test_a_gain_of_slots_brings_what_a_dead_node_had_read(
 async def test_trouble_does_not_make_it_forget_what_a_gain_brings(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await context.streams.announce(Q)
+    await context.streams.queues.announce(Q)
     idles: list[int] = []
 
     async def take_over(_: str, idle_ms: int) -> None:
@@ -357,7 +357,7 @@ async def test_trouble_does_not_make_it_forget_what_a_gain_brings(
         if len(idles) == 1:
             raise TimeoutError
 
-    monkeypatch.setattr(context.streams, "take_over_reports", take_over)
+    monkeypatch.setattr(context.streams.reports, "take_over", take_over)
     gaining = Recorder(context)
     gaining._note_ownership(Ownership({1: 1}, 0.0))
     with pytest.raises(TimeoutError):

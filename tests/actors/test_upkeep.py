@@ -67,8 +67,8 @@ async def test_a_queue_with_a_wrong_typed_key_does_not_keep_the_others_untidy(
     await context.streams.publish(Q, [gone])
     await query(context.db, "delete from tasks where id = $1", gone.id)
     for queue in ("a-bad", "z-bad"):
-        await context.streams.announce(queue)
-        await context.streams._command("SET", keys.inflight(queue), "something else")
+        await context.streams.queues.announce(queue)
+        await context.streams._link.command("SET", keys.inflight(queue), "something else")
 
     async def swept() -> bool:
         return not await inflight(context)

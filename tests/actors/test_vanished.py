@@ -34,8 +34,8 @@ async def some(context: Context, count: int = 1) -> list[tuple[Claimed, RunningR
 
 async def report(context: Context, task_id: UUID) -> bytes:
     """A report that waits to be recorded; its entry id."""
-    await context.streams.announce(Q)
-    entry: bytes = await context.streams._command(
+    await context.streams.queues.announce(Q)
+    entry: bytes = await context.streams._link.command(
         "XADD", keys.reports(Q), "*", "id", str(task_id), "token", 1, "outcome", "completed"
     )
     return entry
@@ -63,7 +63,7 @@ async def test_a_report_that_may_be_its_own_is_waited_for(
     for _ in range(3):
         await vanished.note(Q, [row])
         assert await vanished.republish(Q) == 0
-    await context.streams.settle_reports(Q, [(entry, str(task.id), "1")])
+    await context.streams.reports.settle(Q, [(entry, str(task.id), "1")])
     await vanished.note(Q, [row])
     assert await vanished.republish(Q) == 1
 
@@ -135,9 +135,9 @@ async def test_c33_a_queue_with_something_absent_is_made_known_to_every_recorder
 ) -> None:
     ((task, row),) = await some(context)
     await report(context, task.id)
-    await context.streams._command("SREM", keys.QUEUES, Q)
+    await context.streams._link.command("SREM", keys.QUEUES, Q)
     await vanished.note(Q, [row])
-    assert await context.streams.known_queues() == {Q}
+    assert await context.streams.queues.names() == {Q}
 
 
 async def begun(context: Context, ago_s: float) -> RunningRow:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -31,8 +32,8 @@ async def test_each_owner_hears_of_its_near_tasks() -> None:
     await wakes.wake(firing.context, waiting)
     message = await firing.context.boxes.ticker.receive()
     assert message == Schedule([near])
-    assert [owner for owner, _ in firing.streams.woken] == ["other"]
-    assert wakes.decode(firing.streams.woken[0][1]) == [near]
+    assert [owner for owner, _ in firing.streams.signals.woken] == ["other"]
+    assert wakes.decode(firing.streams.signals.woken[0][1]) == [near]
 
 
 async def test_redis_that_does_not_answer_holds_nobody_up() -> None:
@@ -44,7 +45,7 @@ async def test_redis_that_does_not_answer_holds_nobody_up() -> None:
     firing.streams.latency_s = 0
     firing.streams.errors.append(ConnectionError("away"))
     await wakes.wake(firing.context, [Waiting(due_row(1), "other")])
-    assert firing.streams.woken == []
+    assert firing.streams.signals.woken == []
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ async def test_the_listener_passes_on_and_outlives_trouble(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     firing, channel = Firing(), Channel()
-    firing.context.streams = channel  # type: ignore[assignment]
+    firing.context.streams = SimpleNamespace(signals=channel)  # type: ignore[assignment]
     supervisor = Supervisor("test", [Child("listener", lambda: Listener(firing.context))])
     row = due_row(1)
     good = msgspec.json.encode([row])

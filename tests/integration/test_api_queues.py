@@ -231,8 +231,10 @@ async def test_a_redis_that_hangs_is_not_waited_for_long(
         async with running_node(fresh_database, valkey.url) as node:
             await put(node, "q", rate=1)
             streams = node.context.streams
-            for patient in (streams, streams.sight, vars(streams)["_scripts"]):
-                monkeypatch.setattr(patient, "_timeout_s", 3_600.0)  # so only its own limit counts
+            link = streams._link
+            monkeypatch.setattr(link, "timeout_s", 3_600.0)  # so only its own limit counts
+            for patient in (streams.sight, link.scripts):
+                monkeypatch.setattr(patient, "_timeout_s", 3_600.0)
             valkey.pause()
             try:
                 async with asyncio.timeout(60):

@@ -47,12 +47,12 @@ async def test_c31_cancelled_calls_leave_no_answer_behind(redis_url: str) -> Non
     async with slow_proxy(redis_url, 0.003) as url, opened(url) as client:
         scripts = Scripts(client, 5.0)
         streams = Streams(url, "node-a", 5.0)
-        await streams.announce("q")
+        await streams.queues.announce("q")
         for n in range(300):
             calls = [
                 asyncio.create_task(scripts.run("lease_release", ["a", "b"], ["me"])),
                 asyncio.create_task(call(client, "INCR", "other", timeout_s=5)),
-                asyncio.create_task(streams.read_reports(["q"], block_ms=20)),
+                asyncio.create_task(streams.reports.read(["q"], block_ms=20)),
             ]
             await asyncio.sleep(n % 8 * 0.0007)
             for one in calls:
@@ -60,8 +60,8 @@ async def test_c31_cancelled_calls_leave_no_answer_behind(redis_url: str) -> Non
             await asyncio.wait(calls)
             if n % 6 == 0:
                 await right_answers(client, scripts, n)
-                assert await streams.read_reports(["q"], block_ms=1) == []
-                assert await streams.known_queues() == {"q"}
+                assert await streams.reports.read(["q"], block_ms=1) == []
+                assert await streams.queues.names() == {"q"}
         await streams.close()
 
 

@@ -46,11 +46,11 @@ async def test_c31_a_thousand_calls_cut_short_leave_no_wrong_answer(slow_url: st
     calls: list[Callable[[], Coroutine[Any, Any, Any]]] = [
         lambda: hold(scripts, ["a", "b"], "renew"),
         lambda: call(client, "INCR", "other", timeout_s=5),
-        lambda: streams.read_reports(["q"], block_ms=20),
-        lambda: streams.crew("q"),
+        lambda: streams.reports.read(["q"], block_ms=20),
+        lambda: streams.crews.of("q"),
         lambda: streams.locate("q", [(UUID(int=1), 1)]),
         lambda: streams.publish("q", [task()]),
-        streams.known_queues,
+        streams.queues.names,
     ]
 
     async def cut_short(number: int) -> bool:
@@ -76,10 +76,10 @@ async def test_c31_a_thousand_calls_cut_short_leave_no_wrong_answer(slow_url: st
         assert await call(client, "INCRBY", f"n{number}", number, timeout_s=5) == number
         leases = [f"lease{number}-{n}" for n in range(number % 5 + 1)]
         assert await hold(scripts, leases, "renew") == [0] * len(leases)
-        assert await streams.known_queues() == {"q"}
+        assert await streams.queues.names() == {"q"}
 
     try:
-        await streams.announce("q")
+        await streams.queues.announce("q")
         cut = 0
         for number in range(ROUNDS):
             batch = range(number * AT_ONCE, (number + 1) * AT_ONCE)
@@ -110,7 +110,7 @@ async def test_c36_scripts_forgotten_again_and_again_run_once_each(redis_url: st
             tasks = [task() for _ in range(3)]
             await streams.publish("q", tasks)
             items = [(b"", str(one.id), str(one.token)) for one in tasks[:2]]
-            await streams.settle_tasks("q", items)
+            await streams.settle("q", items)
 
     async def renew() -> None:
         assert all(await hold(scripts, ["a", "b"], "early"))

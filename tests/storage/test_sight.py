@@ -72,8 +72,8 @@ async def test_other_keys_in_the_place_of_a_queue_are_told(streams: Streams, cli
 
 
 async def test_what_workers_say(streams: Streams, client: Redis, redis_url: str) -> None:
-    await streams.announce("default")
-    await streams.crew("default")  # leaves its mark among the consumers
+    await streams.queues.announce("default")
+    await streams.crews.of("default")  # leaves its mark among the consumers
     said = {
         "sdk": b'{"host":"h","pid":7,"queues":["default"],"concurrency":3,"running":1,"sdk":"s"}',
         "other": b"I am alive", "typed": b'{"concurrency":"many"}', "dead": None,

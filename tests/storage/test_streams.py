@@ -119,19 +119,19 @@ async def test_settling_forgets_the_report_and_the_task(streams: Streams, client
     await run(client, "XACK", keys.tasks(Q), keys.WORKERS_GROUP, entry)
     await run(client, "XDEL", keys.tasks(Q), entry)
     await report(client, id=str(one.id), token=3, outcome="completed")
-    (seen,) = await streams.read_reports([Q], block_ms=10)
+    (seen,) = await streams.reports.read([Q], block_ms=10)
     assert (seen.queue, seen.fields[b"outcome"]) == (Q, b"completed")
     items = [(seen.entry_id, seen.fields[b"id"], seen.fields[b"token"])]
-    await streams.settle_reports(Q, items)
+    await streams.reports.settle(Q, items)
     assert await nothing_left(client)
-    await streams.settle_reports(Q, items)  # once more does no harm
+    await streams.reports.settle(Q, items)  # once more does no harm
 
 
 async def test_a_stale_report_leaves_the_newer_token_alone(streams: Streams, client: Any) -> None:
     one = task(3)
     await streams.publish(Q, [one])
     entry = await report(client, id=str(one.id), token=2, outcome="completed")
-    await streams.settle_reports(Q, [(entry, str(one.id), "2")])
+    await streams.reports.settle(Q, [(entry, str(one.id), "2")])
     assert await run(client, "XLEN", keys.reports(Q)) == 0
     (place,) = await streams.locate(Q, [(one.id, 3)])
     assert place.entry_id
@@ -140,7 +140,7 @@ async def test_a_stale_report_leaves_the_newer_token_alone(streams: Streams, cli
 async def test_settling_a_task_looks_up_its_entry(streams: Streams, client: Any) -> None:
     one, other = task(), task()
     await streams.publish(Q, [one, other])
-    await streams.settle_tasks(Q, [(b"", str(one.id), "1"), (b"", str(other.id), "99")])
+    await streams.settle(Q, [(b"", str(one.id), "1"), (b"", str(other.id), "99")])
     assert await run(client, "XLEN", keys.tasks(Q)) == 1
     assert (await streams.inflight_page(Q, 0))[1] == [(str(other.id), "1")]
 
@@ -191,56 +191,56 @@ async def test_a_consumer_is_forgotten_only_when_it_holds_nothing(
 ) -> None:
     await streams.publish(Q, [task()])
     ((entry, _),) = await read(client, "w1")
-    await streams.forget_worker(Q, "w1")
-    (consumer,) = (await streams.crew(Q)).workers
+    await streams.crews.forget_worker(Q, "w1")
+    (consumer,) = (await streams.crews.of(Q)).workers
     assert (consumer.id, consumer.pending, consumer.sign) == ("w1", 1, None)
     await run(client, "XACK", keys.tasks(Q), keys.WORKERS_GROUP, entry)
-    await streams.forget_worker(Q, "nobody")
-    await streams.forget_worker(Q, "w1")
-    assert (await streams.crew(Q)).workers == []
+    await streams.crews.forget_worker(Q, "nobody")
+    await streams.crews.forget_worker(Q, "w1")
+    assert (await streams.crews.of(Q)).workers == []
 
 
 async def test_nodes_that_are_gone_are_forgotten(streams: Streams, client: Any) -> None:
-    await streams.announce(Q)
-    for name in ("node-b", streams._node_id):
+    await streams.queues.announce(Q)
+    for name in ("node-b", streams._link.node_id):
         words = ("XGROUP", "CREATECONSUMER", keys.reports(Q), keys.NODES_GROUP, name)
         await run(client, *words)
-    await streams.forget_nodes(Q, 60_000)
-    info = await streams._command("XINFO GROUPS", keys.reports(Q))
+    await streams.reports.forget_nodes(Q, 60_000)
+    info = await streams._link.command("XINFO GROUPS", keys.reports(Q))
     assert info[0]["consumers"] == 2
-    await streams.forget_nodes(Q, 0)  # all but itself
-    info = await streams._command("XINFO GROUPS", keys.reports(Q))
+    await streams.reports.forget_nodes(Q, 0)  # all but itself
+    info = await streams._link.command("XINFO GROUPS", keys.reports(Q))
     assert info[0]["consumers"] == 1
 
 
 async def test_reports_of_a_dead_node_are_taken_over(streams: Streams, redis_url: str) -> None:
     dead = Streams(redis_url, "node-dead", timeout_s=5.0)
-    await dead.announce(Q)
+    await dead.queues.announce(Q)
     for n in range(450):  # more than a page
-        await report(dead._client, id=str(uuid4()), token=n, outcome="completed")
-    assert len(await dead.read_reports([Q], block_ms=1)) == 450
+        await report(dead._link.client, id=str(uuid4()), token=n, outcome="completed")
+    assert len(await dead.reports.read([Q], block_ms=1)) == 450
     await dead.close()
-    assert await streams.read_reports([Q], block_ms=1) == []
-    await streams.take_over_reports(Q, 60_000)
-    assert await streams.read_reports([Q], block_ms=0, again=True) == []  # not idle for so long
-    await streams.take_over_reports(Q, 0)
-    assert len(await streams.read_reports([Q], block_ms=0, again=True)) == 450
+    assert await streams.reports.read([Q], block_ms=1) == []
+    await streams.reports.take_over(Q, 60_000)
+    assert await streams.reports.read([Q], block_ms=0, again=True) == []  # not idle for so long
+    await streams.reports.take_over(Q, 0)
+    assert len(await streams.reports.read([Q], block_ms=0, again=True)) == 450
 
 
 async def test_c35_reports_deleted_while_pending_do_no_harm(
     streams: Streams, client: Any, redis_url: str
 ) -> None:
     dead = Streams(redis_url, "node-dead", timeout_s=5.0)
-    await dead.announce(Q)
+    await dead.queues.announce(Q)
     entries = [await report(client, id=str(uuid4()), token=1, outcome="x") for _ in range(16)]
-    await dead.read_reports([Q], block_ms=1)
+    await dead.reports.read([Q], block_ms=1)
     await dead.close()
     await run(client, "XDEL", keys.reports(Q), *entries[:8])
-    await streams.take_over_reports(Q, 0)
-    taken = await streams.read_reports([Q], block_ms=0, again=True)
+    await streams.reports.take_over(Q, 0)
+    taken = await streams.reports.read([Q], block_ms=0, again=True)
     assert [one.entry_id for one in taken if one.fields] == entries[8:]
     # Older servers hand the deleted ones over as well, without fields: settled like the others.
-    await streams.settle_reports(Q, [(one.entry_id, b"", b"") for one in taken])
+    await streams.reports.settle(Q, [(one.entry_id, b"", b"") for one in taken])
     pending = await run(client, "XPENDING", keys.reports(Q), keys.NODES_GROUP)
     assert pending[0] == 0
 
@@ -251,12 +251,12 @@ async def test_c35_tasks_deleted_while_pending_are_given_back(
     await streams.publish(Q, [task() for _ in range(16)])
     entries = [entry for entry, _ in await read(client, "w1", 16)]
     await run(client, "XDEL", keys.tasks(Q), *entries[:8])
-    held = await streams.held_by(Q, "w1", 0, 100)
+    held = await streams.crews.held_by(Q, "w1", 0, 100)
     assert [one.entry_id for one in held] == entries
     assert {(one.id, one.token) for one in held[:8]} == {("", "")}
     assert all(isinstance(one, Held) and one.token == "1" for one in held[8:])
-    await streams.settle_tasks(Q, [(one.entry_id, one.id, one.token) for one in held])
-    assert await streams.held_by(Q, "w1", 0, 100) == []
+    await streams.settle(Q, [(one.entry_id, one.id, one.token) for one in held])
+    assert await streams.crews.held_by(Q, "w1", 0, 100) == []
     # Those that were deleted stay in flight: the reaper finds them by their claim's age.
     assert len((await streams.inflight_page(Q, 0))[1]) == 8
 
@@ -279,15 +279,15 @@ async def test_groups_are_made_anew_after_everything_was_lost(
     await streams.publish(Q, [task()])
     await run(client, "FLUSHDB")
     with pytest.raises(ResponseError, match="NOGROUP"):
-        await streams.read_reports([Q], block_ms=1)
-    assert await streams.reports_mark(Q) == (None, b"0-0")
-    assert await streams.read_reports([Q], block_ms=1) == []
+        await streams.reports.read([Q], block_ms=1)
+    assert await streams.reports.mark(Q) == (None, b"0-0")
+    assert await streams.reports.read([Q], block_ms=1) == []
     await run(client, "FLUSHDB")
-    assert (await streams.crew(Q)).workers == []
+    assert (await streams.crews.of(Q)).workers == []
     await run(client, "FLUSHDB")
     await streams.publish(Q, [task()])
     assert len(await read(client, "w")) == 1
-    assert await streams.known_queues() == {Q}
+    assert await streams.queues.names() == {Q}
 
 
 async def test_a_loss_is_seen_by_every_node(streams: Streams, redis_url: str, client: Any) -> None:
@@ -306,13 +306,13 @@ async def test_a_loss_is_seen_by_every_node(streams: Streams, redis_url: str, cl
 async def test_the_newest_report_is_known_also_when_it_is_gone(
     streams: Streams, client: Any
 ) -> None:
-    await streams.announce(Q)
-    assert await streams.reports_mark(Q) == (None, b"0-0")
+    await streams.queues.announce(Q)
+    assert await streams.reports.mark(Q) == (None, b"0-0")
     first = await report(client, id="x")
     newest = await report(client, id="x")
-    assert await streams.reports_mark(Q) == (first, newest)
+    assert await streams.reports.mark(Q) == (first, newest)
     await run(client, "XDEL", keys.reports(Q), first, newest)
-    assert await streams.reports_mark(Q) == (None, newest)
+    assert await streams.reports.mark(Q) == (None, newest)
 
 
 async def test_an_entry_acked_and_not_deleted_is_taken_out_with_its_report(
@@ -323,7 +323,7 @@ async def test_an_entry_acked_and_not_deleted_is_taken_out_with_its_report(
     ((entry, _),) = await read(client, "w")
     await run(client, "XACK", keys.tasks(Q), keys.WORKERS_GROUP, entry)
     told = await report(client, id=str(one.id), token=one.token, outcome="completed")
-    await streams.settle_reports(Q, [(told, str(one.id), str(one.token))])
+    await streams.reports.settle(Q, [(told, str(one.id), str(one.token))])
     assert await nothing_left(client)
 
 
@@ -350,34 +350,34 @@ async def test_a_worker_whose_name_is_not_text_is_found_and_forgotten(
     await streams.publish(Q, [one])
     await run(client, "XREADGROUP", "GROUP", keys.WORKERS_GROUP, name, "COUNT", 1,
               "STREAMS", keys.tasks(Q), ">")  # fmt: skip
-    (consumer,) = (await streams.crew(Q)).workers
+    (consumer,) = (await streams.crews.of(Q)).workers
     assert (consumer.pending, consumer.sign) == (1, None)
-    (held,) = await streams.held_by(Q, consumer.id, 0, 10)
+    (held,) = await streams.crews.held_by(Q, consumer.id, 0, 10)
     assert held.id == str(one.id)
     (place,) = await streams.locate(Q, [(one.id, one.token)])
     assert place.consumer == consumer.id
-    await streams.settle_tasks(Q, [(held.entry_id, held.id, held.token)])
-    await streams.forget_worker(Q, consumer.id)
-    assert (await streams.crew(Q)).workers == []
+    await streams.settle(Q, [(held.entry_id, held.id, held.token)])
+    await streams.crews.forget_worker(Q, consumer.id)
+    assert (await streams.crews.of(Q)).workers == []
 
 
 async def test_a_queue_in_use_is_not_forgotten(streams: Streams, client: Any) -> None:
     one = task()
     await streams.publish(Q, [one])
-    assert not await streams.forget_queue(Q)  # an entry
+    assert not await streams.queues.forget(Q)  # an entry
     await run(client, "DEL", keys.tasks(Q))
-    assert not await streams.forget_queue(Q)  # its token
+    assert not await streams.queues.forget(Q)  # its token
     await run(client, "DEL", keys.inflight(Q), keys.entries(Q))
     await run(client, "XADD", keys.reports(Q), "*", "a", "b")
-    assert not await streams.forget_queue(Q)  # a report
+    assert not await streams.queues.forget(Q)  # a report
     await run(client, "DEL", keys.reports(Q))
-    await streams.announce(Q)
+    await streams.queues.announce(Q)
     await run(client, "XGROUP", "CREATECONSUMER", keys.tasks(Q), keys.WORKERS_GROUP, "w1")
-    assert not await streams.forget_queue(Q)  # a worker
+    assert not await streams.queues.forget(Q)  # a worker
     await run(client, "XGROUP", "DELCONSUMER", keys.tasks(Q), keys.WORKERS_GROUP, "w1")
-    await streams.crew(Q)  # a mark is no worker
-    assert await streams.forget_queue(Q)
-    assert await streams.known_queues() == set()
+    await streams.crews.of(Q)  # a mark is no worker
+    assert await streams.queues.forget(Q)
+    assert await streams.queues.names() == set()
     assert await run(client, "KEYS", f"duly:{{{Q}}}*") == []
 
 
@@ -389,20 +389,20 @@ async def test_a_publication_while_a_queue_is_forgotten_is_not_lost(
         forgotten = 0
         for number in range(200):
             queue = f"q{number}"
-            await other.announce(queue)
+            await other.queues.announce(queue)
 
             async def publish(queue: str = queue, wait_s: float = number % 5 * 0.0003) -> None:
                 await asyncio.sleep(wait_s)  # at another moment each time
                 await other.publish(queue, [task()])
 
-            done, _ = await asyncio.gather(streams.forget_queue(queue), publish())
+            done, _ = await asyncio.gather(streams.queues.forget(queue), publish())
             forgotten += done
             read = await run(
                 client, "XREADGROUP", "GROUP", keys.WORKERS_GROUP, "w",
                 "STREAMS", keys.tasks(queue), ">",
             )  # fmt: skip
             assert len(read[0][1]) == 1
-            assert queue in await streams.known_queues()
+            assert queue in await streams.queues.names()
         assert forgotten, "never at the same time"
     finally:
         await other.close()
@@ -411,14 +411,14 @@ async def test_a_publication_while_a_queue_is_forgotten_is_not_lost(
 async def test_c35_what_was_deleted_or_trimmed_does_not_hold_up_a_take_over(
     streams: Streams, client: Any
 ) -> None:
-    await streams.announce(Q)
+    await streams.queues.announce(Q)
     entries = [await run(client, "XADD", keys.reports(Q), "*", "n", n) for n in range(16)]
     await run(client, "XREADGROUP", "GROUP", keys.NODES_GROUP, "dead",
               "STREAMS", keys.reports(Q), ">")  # fmt: skip
     await run(client, "XDEL", keys.reports(Q), *entries[::2])
-    await streams.take_over_reports(Q, 0)
-    found = await streams.read_reports([Q], block_ms=0, again=True)
+    await streams.reports.take_over(Q, 0)
+    found = await streams.reports.read([Q], block_ms=0, again=True)
     kept = [one.entry_id for one in found if one.fields]
     assert kept == entries[1::2]
-    await streams.settle_reports(Q, [(one.entry_id, b"", b"") for one in found])
+    await streams.reports.settle(Q, [(one.entry_id, b"", b"") for one in found])
     assert (await run(client, "XPENDING", keys.reports(Q), keys.NODES_GROUP))[0] == 0

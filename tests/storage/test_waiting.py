@@ -101,5 +101,5 @@ async def test_another_type_in_its_place_is_this_queues_trouble(
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         await streams.backlog(Q, 5)
     with pytest.raises(ResponseError, match="WRONGTYPE"):
-        await streams.check_queue(Q)
+        await streams.queues.check(Q)
     assert (await streams.backlog("other", 5)).lowest is None

@@ -10,7 +10,7 @@ from duly.storage.channel import NextMessage
 
 
 class Channel:
-    """In the place of `Streams`, for an actor that listens. An exception is raised to it."""
+    """In the place of `Streams.signals`, for an actor that listens. An exception is raised to it."""
 
     def __init__(self) -> None:
         self.says: asyncio.Queue[bytes | Exception] = asyncio.Queue()
@@ -18,7 +18,7 @@ class Channel:
 
     @asynccontextmanager
     async def wakes(self) -> AsyncIterator[NextMessage]:
-        """As `Streams.wakes`."""
+        """As `Signals.wakes`."""
         self.subscriptions += 1
 
         async def next_message(silence_s: float) -> bytes | None:

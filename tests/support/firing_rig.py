@@ -324,8 +324,7 @@ class FakeStreams:
         self.looks = 0
         self.errors: deque[Exception] = deque()
         self.endless = False  # True: workers take everything at once
-        self.woken: list[tuple[str, bytes]] = []
-        self.freed: list[bytes] = []
+        self.signals = FakeSignals(self)
 
     async def publish(
         self,
@@ -372,16 +371,6 @@ class FakeStreams:
         """As `Streams.probe`."""
         await self.travel()
 
-    async def wake(self, node_id: str, message: bytes) -> None:
-        """As `Streams.wake`."""
-        await self.travel()
-        self.woken.append((node_id, message))
-
-    async def tell_freed(self, message: bytes) -> None:
-        """As `Streams.tell_freed`."""
-        await self.travel()
-        self.freed.append(message)
-
     def consume(self, queue: str, count: int) -> None:
         """A worker fetches so many."""
         self.undelivered[queue] -= min(count, self.undelivered[queue])
@@ -396,6 +385,25 @@ class FakeStreams:
     def ids(self) -> list[UUID]:
         """What was published, in order."""
         return [one.id for one in self.published]
+
+
+class FakeSignals:
+    """What was said to other nodes."""
+
+    def __init__(self, streams: FakeStreams) -> None:
+        self._streams = streams
+        self.woken: list[tuple[str, bytes]] = []
+        self.freed: list[bytes] = []
+
+    async def wake(self, node_id: str, message: bytes) -> None:
+        """As `Signals.wake`."""
+        await self._streams.travel()
+        self.woken.append((node_id, message))
+
+    async def tell_freed(self, message: bytes) -> None:
+        """As `Signals.tell_freed`."""
+        await self._streams.travel()
+        self.freed.append(message)
 
 
 class NodeStreams:

@@ -17,7 +17,7 @@ from duly.actors.ticker import Ticker
 from duly.actors.vanished import Vanished
 from duly.storage import submitting
 from duly.storage.claims import Claimed
-from duly.storage.streams import Streams
+from duly.storage.reports import Reports
 from duly.storage.submitting import Submitted
 from simulated import course_statements, statements, task_statements
 from simulated.store import Row, Store
@@ -202,14 +202,14 @@ async def _publish_first(self: Claiming, rows: Any, own: Any, limited: Any) -> A
     return await _claim(self, rows, own, limited)
 
 
-_read_reports = Streams.read_reports
+_read_reports = Reports.read
 
 
-async def _forget_reports_at_once(self: Streams, *args: Any, **kwargs: Any) -> Any:
+async def _forget_reports_at_once(self: Reports, *args: Any, **kwargs: Any) -> Any:
     reports = await _read_reports(self, *args, **kwargs)
     for report in reports:
         said = report.fields
-        await self.settle_reports(report.queue, [(report.entry_id, said[b"id"], said[b"token"])])
+        await self.settle(report.queue, [(report.entry_id, said[b"id"], said[b"token"])])
     return reports
 
 
@@ -310,7 +310,7 @@ BUGS = {
     "a report is deleted before it is recorded": _bug(
         "after that was reported",
         "node_crash",
-        method=(Streams, "read_reports", _forget_reports_at_once),
+        method=(Reports, "read", _forget_reports_at_once),
     ),
     "what is in no stream is not published again": _bug(
         "is still running at the end",

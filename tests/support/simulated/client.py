@@ -235,7 +235,7 @@ class Client:
             holder = await context.streams.supersede(row.queue, row.id, row.version)
             if holder is not None:
                 message = msgspec.json.encode({"cancel": str(row.id), "token": done.token})
-                await context.streams.tell_worker(holder, message)
+                await context.streams.signals.tell_worker(holder, message)
         except TROUBLE:
             pass  # the cancel stands
 

@@ -49,7 +49,7 @@ class Node:
         # A horizon of more than a year: there is no prefetcher that would bring what is far away.
         self.context = Context(
             node_id=name, options=Options(horizon_s=1e9), db=self.db, api_db=self.db,
-            streams=cast(Any, SimpleNamespace(wake=world.pass_on)), lease_servers=nothing,
+            streams=cast(Any, SimpleNamespace(signals=SimpleNamespace(wake=world.pass_on))), lease_servers=nothing,
             members=nothing, statistics=nothing, clock=cast(Any, clock),
         )  # fmt: skip
         self._world = world
