@@ -5,5 +5,10 @@
     figures.py    medians, shares, ratios     records.py   the JSON lines and the tables
     picture.py    records to charts           draw.py      charts to an image
 
-`lists.py` measures a store with millions of tasks and is run by `scripts/bench_lists`.
+Those with a script of their own:
+
+    lists.py, size.py   a store with millions of tasks     scripts/bench_lists, scripts/bench_size
+    lifecycles.py       millions through one store         scripts/bench_lifecycles
+    spike.py            millions due within a minute       scripts/bench_spike
+    soak.py             all kinds of tasks, for long       scripts/soak
 """

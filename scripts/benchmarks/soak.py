@@ -1,7 +1,7 @@
 """Run a node and two workers under a steady mixed load for long, and tell what grows.
 
-Every ten seconds a JSON line has memory, sizes of tables and indexes, and what is in Redis. At the end there
-is a line for each of these lines, with a verdict: `flat` if the second half is no higher than the first
+Every ten seconds a JSON line has memory, open files and connections, sizes of tables and indexes, what is in
+Redis, and latencies. At the end there is a line for each of these lines, with a verdict: `flat` if the second half is no higher than the first
 (without the first fifth, in which everything fills up), else `grows`. What is kept by day until
 `retention_s` is over, runs and finished tasks, grows by its nature: of those the verdict is about the bytes
 per run. The last line, and the exit code, tell whether anything else grew.
@@ -31,12 +31,20 @@ _SETTINGS = {"DULY_IDEMPOTENCY_TTL_S": "30"}
 _PERIODIC = 20
 _SLACK = 1.15  # of the median of the first half
 _KEPT = re.compile(r"^(runs|finished_tasks|audit|rejected_reports)_(\d{8}|rest)$")
-_SMALL = {"bytes": 2 << 20, "MB": 8.0, "count": 50.0}
-"""Growth that is not worth a word: pages of a small table, buffers of a process."""
+_SMALL = {"bytes": 2 << 20, "MB": 8.0, "count": 50.0, "descriptors": 5.0, "ms": 20.0}
+"""Growth that is not worth a word: pages of a small table, buffers of a process, a machine a little busier."""
 
 _TABLES = """
     select c.relname as name, pg_total_relation_size(c.oid) as bytes from pg_class c
     where c.relkind = 'r' and c.relnamespace = 'public'::regnamespace
+"""
+_LAGS = """
+    select coalesce(percentile_cont(array[0.5, 0.99]) within group (order by lag), '{0,0}') as ms
+    from (
+        select extract(epoch from started_at - occurrence) * 1000 as lag from runs
+        where recorded_at > now() - interval '10 s' and verdict is not null
+          and attempt = 1 and started_at is not null
+    ) r
 """
 _INDEXES = """
     select c.relname as name, pg_relation_size(c.oid) as bytes
@@ -65,7 +73,8 @@ async def _soak(args: argparse.Namespace) -> int:
         await rig.set_workers(2)
         every = [{"type": TASK_TYPE, "queue": QUEUE, "schedule": {"every": 2}}] * _PERIODIC
         await rig.submit(every)
-        load = asyncio.create_task(_load(rig, args.rate))
+        submitted_ms: list[float] = []
+        load = asyncio.create_task(_load(rig, args.rate, submitted_ms))
         samples: list[dict[str, float]] = []
         until = time.monotonic() + args.minutes * 60
         try:
@@ -74,6 +83,9 @@ async def _soak(args: argparse.Namespace) -> int:
                 if load.done():
                     break
                 samples.append(await _sample(rig))
+                if submitted_ms:
+                    samples[-1]["submission, ms"] = statistics.median(submitted_ms)
+                    submitted_ms.clear()
                 print(json.dumps({**samples[-1], **machine()}), flush=True)
         finally:
             load.cancel()
@@ -97,13 +109,18 @@ async def _servers(database: str | None, redis: str | None) -> AsyncIterator[tup
         yield servers.database_url, servers.redis_url
 
 
-async def _load(rig: Rig, rate: int) -> None:
-    """Each second so many tasks of all kinds; what was to come later is cancelled, changed or due by then."""
+async def _load(rig: Rig, rate: int, submitted_ms: list[float]) -> None:
+    """Each second so many tasks of all kinds; what was to come later is cancelled, changed or due by then.
+
+    `submitted_ms` gets what each batch took until its answer.
+    """
     loop = asyncio.get_running_loop()
     began = loop.time()
     later: list[str] = []
     for second in itertools.count(1):
+        asked = time.perf_counter()
         ids = await rig.submit(_tasks(rate, second))
+        submitted_ms.append((time.perf_counter() - asked) * 1000)
         later += ids[: rate // 5]
         for task_id in later[:-rate]:  # half of them fall due before
             path = f"{rig.api}/v1/tasks/{task_id}/cancel"
@@ -146,8 +163,14 @@ async def _with_keys(rig: Rig, second: int) -> None:
 
 async def _sample(rig: Rig) -> dict[str, float]:
     workers = [psutil.Process(one.pid) for one in rig.workers]
-    sample = {"node, MB": _rss_mb(rig.node)}
+    sample = {"node, MB": _rss_mb(rig.node), "node, descriptors": rig.node.num_fds()}
     sample["largest worker, MB"] = max(map(_rss_mb, workers))
+    sample["workers, descriptors"] = sum(one.num_fds() for one in workers)
+    sample["sessions of PostgreSQL, descriptors"] = await rig.database.fetchval(
+        "select count(*) from pg_stat_activity where backend_type = 'client backend'"
+    )
+    lags = await rig.database.fetchval(_LAGS)
+    sample["lag p50, ms"], sample["lag p99, ms"] = lags
     kept, runs = 0, await rig.database.fetchval("select count(*) from runs")
     for row in await rig.database.fetch(_TABLES):
         if _KEPT.match(row["name"]):
@@ -157,8 +180,9 @@ async def _sample(rig: Rig) -> dict[str, float]:
     sample["kept by day, bytes per run"] = kept / max(1, runs)
     for row in await rig.database.fetch(_INDEXES):
         sample[f"index {row['name']}, bytes"] = row["bytes"]
-    info: dict[str, Any] = await rig.redis.info("memory")
+    info: dict[str, Any] = await rig.redis.info()
     sample["Redis, bytes"] = info["used_memory"]
+    sample["clients of Redis, descriptors"] = info["connected_clients"]
     return sample | await _redis_counts(rig)
 
 
