@@ -191,7 +191,7 @@ async def _processor_s(connection: Any) -> float:
         " and backend_type = 'client backend' and pid <> pg_backend_pid()"
     )
     times = [psutil.Process(row["pid"]).cpu_times() for row in found]
-    return sum(one.user + one.system for one in times)
+    return float(sum(one.user + one.system for one in times))
 
 
 async def measure(url: str, count: int, samples: int = _SAMPLES) -> list[dict[str, float]]:
