@@ -4,6 +4,7 @@ parser    the command line itself
 serve     node, worker, migrate
 up        up: embedded servers, nodes and a worker
 demo      demo: up, with sample tasks
+env       where a running up is
 children  processes that up looks after
 stopping  their signals
 settings  settings as flags

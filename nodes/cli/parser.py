@@ -12,6 +12,7 @@ from duly.nodes.cli import (
     declared,
     demo,
     doctor,
+    env,
     fire_times,
     importing,
     ledger,
@@ -55,6 +56,7 @@ def build() -> argparse.ArgumentParser:
     for part in (
         up,
         demo,
+        env,
         serve,
         doctor,
         stores,

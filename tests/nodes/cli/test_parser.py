@@ -13,7 +13,7 @@ from duly.nodes.cli.settings import docs
 from duly.nodes.settings import Settings
 
 COMMANDS = [
-    "up", "demo", "node", "worker", "migrate", "effects-sql", "doctor", "store",
+    "up", "demo", "env", "node", "worker", "migrate", "effects-sql", "doctor", "store",
     "submit", "list", "alerts", "get", "cancel", "retry", "pause", "resume", "run-now", "runs", "ledger", "explain", "nodes",
     "workers", "queues", "queue", "bulk", "archive", "next",
     "import", "apply", "export", "simulate", "conformance", "token",
