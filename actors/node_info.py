@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from duly.storage.migrate import migrations
 from duly.wheel import zones
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("duly.nodes")
 
 _VERSION = version("duly")
+_SCHEMA = migrations()[-1].version
 
 
 class NodeInfo(msgspec.Struct):
@@ -33,6 +35,8 @@ class NodeInfo(msgspec.Struct):
     """IANA version of its time zone data."""
     version: str | None = None
     """Of Duly."""
+    schema: int | None = None
+    """The newest migration of the database that it knows."""
     wheel_entries: int | None = None
     ready_entries: int | None = None
     lag_p99_s: float | None = None
@@ -59,6 +63,7 @@ def own(context: "Context", started_at: datetime, slots: int) -> bytes:
         NodeInfo(
             socket.gethostname(), os.getpid(), started_at, slots, zones.VERSION,
             version=_VERSION,
+            schema=_SCHEMA,
             wheel_entries=vitals.wheel_entries,
             ready_entries=vitals.ready_entries,
             lag_p99_s=context.meters.lag_p99_s(clock.now_us()),

@@ -22,6 +22,7 @@ class NodeView(msgspec.Struct):
     started_at: datetime
     tzdata: str | None
     version: str | None
+    schema: int | None
     wheel_entries: int | None
     ready_entries: int | None
     lag_p99_s: float | None

@@ -12,7 +12,7 @@ from duly.actors.context import Context
 from duly.actors.messages import Submit
 from duly.actors.runtime import Reply
 from duly.actors.submitter import tell, times
-from duly.nodes.api import answers, batches, bodies, follow_ups, views
+from duly.nodes.api import answers, batches, bodies, follow_ups, upgrades, views
 from duly.nodes.api.batches import CheckedBatch
 from duly.nodes.api.checker import Checker
 from duly.nodes.api.definitions import name_conflict, redefined
@@ -71,6 +71,7 @@ class SubmitHandlers:
         new = traced(new, _traceparent(request))
         if elsewhere and body.region is not None:
             return await self._outbox.submit(new, body.region, raw)
+        upgrades.check(self._context, [new])
         answer = await self._insert_one(new)
         if isinstance(answer, TaskRow):
             return answers.task(answer, 200, location=True)
@@ -99,6 +100,7 @@ class SubmitHandlers:
         )
         traceparent = _traceparent(request)
         new = [traced(task, traceparent) for task in batch.tasks.values()]
+        upgrades.check(self._context, new)
         if batch.elsewhere:
             return await self._submit_some_elsewhere(batch, new, traceparent)
         firsts = await self._insert_batch(batch, new)

@@ -1,10 +1,11 @@
 """The processes of a run, and the links between them."""
 
 import asyncio
+import os
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -29,8 +30,12 @@ _ID: Final = re.compile(r"[0-9a-f-]{36}")
 class Member:
     """A node or a worker: one process at a time, started again when it ends by itself."""
 
-    def __init__(self, name: str, processes: Processes, argv: Sequence[str], **env: str) -> None:
+    def __init__(
+        self, name: str, processes: Processes, argv: Sequence[str], code: Path | None, **env: str
+    ) -> None:
         self.name = name
+        self.code = code
+        """Where its next process imports `duly` from; None: from where we do."""
         self.crashes: list[str] = []
         """Ends that nobody caused: exit code and log."""
         self.logs: list[Path] = []
@@ -43,7 +48,9 @@ class Member:
         self.child = self._start()
 
     def _start(self) -> Child:
-        child = self._processes.python(*self._argv, env=self._env)
+        path = [str(_SCRIPTS)] if self.code is None else [str(self.code), str(_SCRIPTS)]
+        env = {**self._env, "PYTHONPATH": os.pathsep.join(path)}
+        child = self._processes.python(*self._argv, env=env)
         self.logs.append(child.log)
         return child
 
@@ -78,9 +85,12 @@ class Cluster:
 
     def __init__(
         self, servers: EmbeddedServers, pair: PostgresPair, folder: Path, *, nodes: int = 3,
-        workers: int = 4, bugs: Sequence[str] = (),
+        workers: int = 4, bugs: Sequence[str] = (), code: Mapping[str, Path] | None = None,
     ) -> None:  # fmt: skip
-        """Servers run already; `folder` is that of the evidence. `bugs`: planted in every node."""
+        """Servers run already; `folder` is that of the evidence. `bugs`: planted in every node.
+
+        `code`: name of a member -> where it imports `duly` from, if not from where we do.
+        """
         self.servers = servers
         self.pair = pair
         self.folder = folder
@@ -95,6 +105,7 @@ class Cluster:
         self._ports = [choose(folder / f"node-{n}.port") for n in range(nodes)]
         self._workers = workers
         self._bugs = bugs
+        self._code = code or {}
         self._to_apis = Link("workers to nodes", self._ports, spread=True)
         self._watching: asyncio.Task[None] | None = None
 
@@ -189,13 +200,13 @@ class Cluster:
             name,
             self.processes,
             ["-m", "chaos_lab.node", str(self._clocks[n]), *self._bugs, "--", "node"],
+            self._code.get(name),
             DULY_DATABASE_URL=f"postgresql://{credentials}@{places}{database}"
             "?target_session_attrs=read-write",
             DULY_REDIS_URL=await self._through(f"{name} to redis", self.redis_url),
             DULY_LEASE_REDIS_URLS=",".join(leases),
             DULY_PORT=str(self._ports[n]),
             DULY_NODE_NAME=name,
-            **_PATH,
         )
 
     async def _new_worker(self, n: int) -> Member:
@@ -206,14 +217,13 @@ class Cluster:
             name,
             self.processes,
             ["-m", *module],
+            self._code.get(name),
             DULY_REDIS_URL=await self._through(f"{name} to redis", self.redis_url),
             CHAOS_API=f"http://127.0.0.1:{self._to_apis.port}",
             CHAOS_DATABASE=self.database_url,
             CHAOS_FOLDER=str(self.folder),
             CHAOS_WORKER=name.removeprefix("worker-"),
-            **_PATH,
         )
 
 
 _SDK_WORKER: Final = "chaos_lab.sdk_worker:worker"
-_PATH: Final = {"PYTHONPATH": str(_SCRIPTS)}

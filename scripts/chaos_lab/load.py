@@ -8,7 +8,7 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -48,15 +48,20 @@ class Load:
         self.changes = 0
         """Cancels and changes that were tried."""
 
-    async def run(self, rate: float, seconds: float) -> None:
-        """Submit `rate` tasks a second for `seconds`; what an outage left undone is made up for."""
+    async def run(
+        self, rate: float, seconds: float, longer: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Submit `rate` tasks a second for `seconds`, and for as long as `longer` says so after them.
+
+        What an outage left undone is made up for.
+        """
         timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
         connector = aiohttp.TCPConnector(limit=2 * _UNDER_WAY_MAX)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
             began = time.monotonic()
             sent = 0
-            while (passed := time.monotonic() - began) < seconds:
-                owed = round(min(passed + _TICK_S, seconds) * rate) - sent
+            while (passed := time.monotonic() - began) < seconds or longer():
+                owed = round((passed + _TICK_S) * rate) - sent
                 size = min(owed, round(4 * rate * _TICK_S))
                 if size > 0 and len(self._under_way) < _UNDER_WAY_MAX:
                     sent += size

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import asyncpg
@@ -51,16 +51,29 @@ class Verdict:
         return report.text(self.facts, self.evidence, self.broken)
 
 
-async def run(cluster: Cluster, plan: Plan, tell: Callable[[str], None]) -> Verdict:
-    """Run `plan` on a cluster whose servers are up; `tell` gets a line every few seconds."""
+async def run(
+    cluster: Cluster,
+    plan: Plan,
+    tell: Callable[[str], None],
+    steps: Callable[[Cluster], Coroutine[Any, Any, None]] | None = None,
+) -> Verdict:
+    """Run `plan` on a cluster whose servers are up; `tell` gets a line every few seconds.
+
+    `steps` are carried out under the load, which goes on until they are done.
+    """
     folder = cluster.folder
     async with _started(cluster):
         load_, faults = Load(cluster.apis, folder, plan.seed), Faults(cluster, folder)
         telling = asyncio.create_task(_tell(load_, faults, tell))
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(load_.run(plan.rate, plan.seconds))
                 tasks.create_task(faults.run(plan.faults))
+                stepping = tasks.create_task(steps(cluster)) if steps else None
+
+                def longer(stepping: asyncio.Task[None] | None = stepping) -> bool:
+                    return stepping is not None and not stepping.done()
+
+                tasks.create_task(load_.run(plan.rate, plan.seconds, longer))
         finally:
             telling.cancel()
         tell("all is healed: waiting until everything has ended")
