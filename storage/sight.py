@@ -1,11 +1,11 @@
 """What people ask Redis: who works, and where a task is. Reads only; nothing is made or mended.
 
 A look at a queue is one call, and one more for the signs of life of its workers. All workers take
-two calls for each queue that nodes know; no key is searched for.
+two calls for each queue that nodes know, and two for those of other queues; no key is searched for.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -103,7 +103,10 @@ class Sight:
         return QueueSight(backlog, workers, bool(entry), holder, idle_ms / 1000)
 
     async def workers(self) -> list[Worker]:
-        """The workers of all queues, each once, by id."""
+        """The workers of all queues, each once, by id: also of those that have never had a task.
+
+        Nodes do not know such a queue's name. Its workers are found by the control channels to which they listen.
+        """
         limit = asyncio.Semaphore(_QUEUES_AT_ONCE)
 
         async def of(queue: str) -> list[Worker]:
@@ -118,22 +121,41 @@ class Sight:
                 silent_s = min(before.silent_s, one.silent_s)
                 pending = before.pending + one.pending
                 found[one.id] = one._replace(pending=pending, silent_s=silent_s)
+        found |= {one.id: one for one in await self._listening(found)}
         return [found[name] for name in sorted(found)]
+
+    async def _listening(self, found: Container[str]) -> list[Worker]:
+        """The live workers besides those `found` that listen on their control channel."""
+        names = await call(
+            self._client, "PUBSUB CHANNELS", keys.control("*"), timeout_s=self._timeout_s
+        )
+        ids = [text(name)[len(keys.control("")) :] for name in names]
+        others = [one for one in ids if one not in found]
+        return [
+            Worker(one, 0, _renewed_s(left_ms, keys.LIVENESS_TTL_MS), _says(value))
+            for one, (value, left_ms) in zip(others, await self._signs(others), strict=True)
+            if value
+        ]
+
+    async def _signs(self, ids: Sequence[str]) -> list[tuple[bytes, int]]:
+        """For each worker (what its liveness key holds, b"" = gone; milliseconds that it lives on)."""
+        if not ids:
+            return []
+        signs = await self._scripts.run("signs", [keys.worker(one) for one in ids], [])
+        return [(value, left_ms) for value, left_ms in signs]
 
     async def _workers(self, rows: Sequence[Any]) -> list[Worker]:
         facts = [(text(fact["name"]), fact) for fact in map(pairs, rows)]
         crew = [(name, fact) for name, fact in facts if not name.startswith(keys.MARK)]
-        if not crew:
-            return []
-        signs = await self._scripts.run("signs", [keys.worker(name) for name, _ in crew], [])
+        signs = await self._signs([name for name, _ in crew])
         return [
-            Worker(name, fact["pending"], _silent_s(fact["idle"], left_ms), _says(value))
+            Worker(name, fact["pending"], _renewed_s(left_ms, fact["idle"]), _says(value))
             for (name, fact), (value, left_ms) in zip(crew, signs, strict=True)
         ]
 
 
-def _silent_s(idle_ms: int, left_ms: int) -> float:
-    """Since it last read, or renewed its liveness key if that has the protocol's time to live."""
+def _renewed_s(left_ms: int, idle_ms: int) -> float:
+    """Since it renewed its liveness key, if that has the protocol's time to live; at most `idle_ms`."""
     if 0 <= left_ms <= keys.LIVENESS_TTL_MS:
         idle_ms = min(idle_ms, keys.LIVENESS_TTL_MS - left_ms)
     return idle_ms / 1000

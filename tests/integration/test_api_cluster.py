@@ -74,6 +74,28 @@ async def test_the_live_workers(node: RunningNode, redis_url: str) -> None:
     assert (await node.call("GET", "/v1/workers?limit=5")).fields == ["limit"]
 
 
+async def test_a_worker_of_queues_that_never_had_a_task_is_listed(
+    node: RunningNode, redis_url: str
+) -> None:
+    sdk = duly.Worker(redis_url, id="sdk", queues=["quiet"])
+
+    @sdk.task("t")
+    async def work(_: duly.Context) -> None: ...
+
+    async with HandWorker(redis_url, queue="quiet") as hand, running(sdk):
+        await hand.live()  # but it listens on no channel
+
+        async def listed_alone() -> bool:
+            return (await workers(node)).keys() == {"sdk"}
+
+        await wait_for(listed_alone, 60, "the worker is listed")
+        found = (await workers(node))["sdk"]
+        assert (found["queues"], found["held"]) == (["quiet"], 0)
+        assert 0 <= found["seen_s"] <= 10
+        assert [one["queue"] for one in await listed(node, "/v1/queues")] == ["quiet"]
+        assert await node.context.streams.queues.names() == set()  # looking makes nothing
+
+
 async def test_a_worker_of_many_queues_is_listed_once(node: RunningNode, redis_url: str) -> None:
     async with HandWorker(redis_url, queue="a") as of_a, HandWorker(redis_url, queue="b") as of_b:
         for queue, hand in (("a", of_a), ("b", of_b)):

@@ -11,9 +11,10 @@ from redis.exceptions import ResponseError
 from store_rig import NOW
 
 from duly.storage import keys
+from duly.storage.channel import subscribed
 from duly.storage.claims import Claimed
 from duly.storage.redis import call, connect
-from duly.storage.sight import Liveness, QueueSight
+from duly.storage.sight import Liveness, QueueSight, Worker
 from duly.storage.streams import Streams
 
 
@@ -90,6 +91,17 @@ async def test_what_workers_say(streams: Streams, client: Redis, redis_url: str)
     assert found["dead"].says is None
     crew = await streams.sight.queue("default")
     assert (len(crew.alive), crew.concurrency) == (3, 5)
+
+
+async def test_listening_without_a_sign_of_life_makes_no_worker(
+    streams: Streams, client: Redis
+) -> None:
+    async with subscribed(client, keys.control("gone"), answer_s=30), subscribed(
+        client, keys.control("here"), answer_s=30
+    ):  # fmt: skip
+        await call(client, "SET", keys.worker("here"), b"{}", "PX", 60_000, timeout_s=30)
+        (found,) = await streams.sight.workers()
+    assert found == Worker("here", 0, keys.LIVENESS_TTL_MS / 1000, Liveness())
 
 
 async def test_who_was_heard_of_last(streams: Streams, redis_url: str) -> None:
