@@ -10,8 +10,7 @@ which nothing else holds up. What is lost is given up at once, and taken anew wi
 
 import logging
 import random
-from collections.abc import Iterable, Sized
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sized
 
 import anyio
 
@@ -38,13 +37,6 @@ _TELL_S = 0.2
 _NO_MAJORITY = "no majority of the lease servers answers"
 
 
-class _Lease(NamedTuple):
-    """Of one slot; `until` by the monotonic clock."""
-
-    epoch: int
-    until: float
-
-
 class LeaseActor(Actor[Refused]):
     """Renews, takes what is free, and tells the others.
 
@@ -58,13 +50,18 @@ class LeaseActor(Actor[Refused]):
         super().__init__(context.boxes.leases)
         self._context = context
         self._servers = context.lease_servers
-        self._held: dict[int, _Lease] = {}
+        # Never changed in place: whoever was told of the same one before has nothing to do.
+        self._held: dict[int, int] = {}  # slot -> epoch
+        self._until: dict[int, float] = {}  # of the same slots; by the monotonic clock
         self._mine: frozenset[int] = frozenset()
         self._doubted = False
         self._believe_at = 0.0
         self._looks: Mailbox[None] = Mailbox("looks", 1)  # a message: look at once
         self._beaten_at = 0.0  # or has tried; by the loop's time
         self._told: Ownership | None = None  # to the dispatcher
+        self._told_others: dict[str, Mapping[int, int]] = {}  # mailbox -> the epochs that it took
+        self._live: frozenset[str] = frozenset()  # the nodes, and
+        self._divided: Collection[int] = ()  # the slots, from which `_mine` follows
         self._take_over = TakeOver(context, self._gained)
         self._members = Patience("registering in Redis", log, context.vitals.redis)
         self._redis = Patience("renewing leases", log, context.vitals.redis)
@@ -84,7 +81,7 @@ class LeaseActor(Actor[Refused]):
     async def stopped(self) -> None:
         """Hand over: whoever is left takes these slots at once."""
         owned = len(self._held)
-        self._held = {}
+        self._drop(self._held)
         await self._tell()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._leave)
@@ -154,12 +151,11 @@ class LeaseActor(Actor[Refused]):
             answer = await self._servers.renew(sorted(asked))
             if self._note_answers(answer.servers_answered):
                 # Slots may have been given up or gained since the question.
-                same = {
-                    s for s in asked if s in self._held and self._held[s].epoch == asked[s].epoch
-                }
+                same = set(asked)
+                if self._held is not asked:
+                    same = {s for s, epoch in asked.items() if self._held.get(s) == epoch}
                 until = sent + answer.valid_s - MARGIN_S
-                renewed = {s: asked[s]._replace(until=until) for s in same & answer.slots}
-                self._held = {**self._held, **renewed}
+                self._until |= dict.fromkeys(same & answer.slots, until)
                 await self._lose(sorted(same - answer.slots))
         await self._tell()
 
@@ -219,8 +215,10 @@ class LeaseActor(Actor[Refused]):
         self._context.feed.note(words_of_all)
         if now < self._believe_at and self._mine:
             return
-        owners = assign(self._context.slots, live)
-        self._mine = frozenset(s for s, node in owners.items() if node == self._context.node_id)
+        if live != self._live or self._context.slots != self._divided:
+            self._live, self._divided = live, self._context.slots
+            owners = assign(self._divided, live)
+            self._mine = frozenset(s for s, node in owners.items() if node == self._context.node_id)
 
     async def _learn_slots(self) -> None:
         """Of several stores: which slots this one holds now. While it does not answer, nothing changes."""
@@ -242,7 +240,7 @@ class LeaseActor(Actor[Refused]):
             return
         self._doubted = False
         # Also a lower one: a promotion may have lost our take-over.
-        wrong = [s for s in self._held if s in states and self._held[s].epoch != states[s].epoch]
+        wrong = [s for s in self._held if s in states and self._held[s] != states[s].epoch]
         if wrong:
             log.warning("%d slots have another epoch than ours", len(wrong))
             self._count("lost", wrong)
@@ -259,7 +257,8 @@ class LeaseActor(Actor[Refused]):
         log.info("gave up %d slots, owning %d", len(given), len(self._held))
 
     def _gained(self, epochs: dict[int, int], until: float) -> None:
-        self._held = {**self._held, **{s: _Lease(epoch, until) for s, epoch in epochs.items()}}
+        self._held = {**self._held, **epochs}
+        self._until |= dict.fromkeys(epochs, until)
         self._offer()
         self._count("taken", epochs)
         meters = self._context.meters
@@ -270,7 +269,9 @@ class LeaseActor(Actor[Refused]):
         self._context.meters.lease_changes[change] += len(slots_changed)
 
     def _drop(self, given: Iterable[int]) -> None:
-        self._held = {s: lease for s, lease in self._held.items() if s not in given}
+        left = self._held.keys() - given
+        self._held = {slot: epoch for slot, epoch in self._held.items() if slot in left}
+        self._until = {slot: until for slot, until in self._until.items() if slot in left}
 
     async def _let_go(self, given: list[int]) -> None:
         """In PostgreSQL first, as long as that is quick: then the next owner can be sure."""
@@ -298,7 +299,7 @@ class LeaseActor(Actor[Refused]):
     # Telling
 
     async def _tell(self) -> None:
-        """Newest wins and comes again with each renewal; only the dispatcher must not miss one."""
+        """Newest wins, and the dispatcher must not miss one; it alone is told of each renewal."""
         ownership, missed = self._offer()
         if missed:
             with anyio.move_on_after(_TELL_S):
@@ -308,21 +309,27 @@ class LeaseActor(Actor[Refused]):
     def _ownership(self) -> Ownership:
         """What is held and not over."""
         now = self._context.clock.monotonic()
-        held = {s: lease for s, lease in self._held.items() if lease.until > now}
-        self._count("lost", self._held.keys() - held.keys())
-        self._held = held
-        epochs = {slot: lease.epoch for slot, lease in self._held.items()}
-        return Ownership(epochs, min((one.until for one in self._held.values()), default=0.0))
+        until = min(self._until.values(), default=0.0)
+        if self._until and until <= now:
+            over = [slot for slot, end in self._until.items() if end <= now]
+            self._count("lost", over)
+            self._drop(over)
+            until = min(self._until.values(), default=0.0)
+        return Ownership(self._held, until)
 
     def _offer(self) -> tuple[Ownership, bool]:
         """Tell everyone who has room; answers whether the dispatcher had none."""
         ownership = self._ownership()
         vitals, boxes = self._context.vitals, self._context.boxes
         until = ownership.valid_until
-        vitals.slots, vitals.lease_valid_until = frozenset(ownership.epochs), until
+        if vitals.slots != self._held.keys():
+            vitals.slots = frozenset(self._held)
+        vitals.lease_valid_until = until
         vitals.lease_renewed_at = until + MARGIN_S - self._servers.valid_s
         for box in (boxes.ticker, boxes.prefetcher, boxes.recorder, boxes.reaper):
-            box.offer(ownership)
+            # To them only the slots matter; what one had no room for comes again with the next renewal.
+            if self._told_others.get(box.name) is not self._held and box.offer(ownership):
+                self._told_others[box.name] = self._held
         missed = not boxes.dispatcher.offer(ownership)
         self._told = None if missed else ownership
         return ownership, missed

@@ -15,7 +15,7 @@ its tasks is seen once, when it falls due, and takes part by its priority.
 """
 
 import logging
-from datetime import UTC, datetime
+from datetime import datetime
 from uuid import UUID
 
 import anyio.lowlevel
@@ -36,7 +36,7 @@ from duly.actors.ready import FULL
 from duly.actors.runtime import Actor, ActorCrashedError, MailboxClosedError, Reply
 from duly.storage import slots
 from duly.storage.errors import StoreUnavailableError
-from duly.storage.slots import Cursor, DueRow
+from duly.storage.slots import BEGINNING, Cursor, DueRow
 from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.prefetcher")
@@ -52,7 +52,6 @@ _BITE = 500
 _FAIR_KEYS = 500  # that one refill brings; more are brought by turns
 _ANSWER_S = 0.5
 _FULL_S = 0.5  # between looks whether the wheel has room again
-_BEGINNING = Cursor(datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
 
 _Cursors = dict[int, Cursor]
 
@@ -118,7 +117,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
         gained = {slot for slot, epoch in message.epochs.items() if known.get(slot) != epoch}
         self._epochs = dict(message.epochs)
         self._cursors = {
-            slot: _BEGINNING if slot in gained else self._cursors[slot] for slot in self._epochs
+            slot: BEGINNING if slot in gained else self._cursors[slot] for slot in self._epochs
         }
         self._swept = {s: c for s, c in self._swept.items() if s in self._epochs.keys() - gained}
         self._unfinished &= set(self._epochs)
@@ -218,7 +217,8 @@ class Prefetcher(Actor[PrefetcherMessage]):
         now_us = self._context.clock.now_us()
         before = from_us(now_us + round((self._sweep_every_s + _SWEEP_AHEAD_S) * 1e6))
         lately = Cursor(from_us(now_us - round(_SWEEP_BACK_S * 1e6)), UUID(int=0))
-        cursors = {slot: self._swept.get(slot, _BEGINNING) for slot in self._cursors}
+        cursors = dict.fromkeys(self._cursors, BEGINNING)
+        cursors |= {slot: cursor for slot, cursor in self._swept.items() if slot in cursors}
         rows, more = await self._swept_page(cursors, before)
         await self._pass_on(rows)
         self._swept = {slot: cursor for slot, cursor in more.items() if cursor < lately}

@@ -52,13 +52,18 @@ class LeaseServers:
         self._timeout_s = timeout_s
         self._scripts = [Scripts(client, timeout_s) for client in self._clients]
         self.majority = len(urls) // 2 + 1
+        self._renewed: tuple[list[int], list[str]] = (
+            [],
+            [],
+        )  # slots of the last renewal, and their keys
 
     async def take(self, slots: Sequence[int], early: Collection[int] = ()) -> Held:
         """Take those of `slots` that are free; a minority's worth is released at once.
 
         `early`: those that young servers may grant too.
         """
-        held, granted = await self._hold({s: "early" if s in early else "take" for s in slots})
+        how = ["early" if slot in early else "take" for slot in slots]
+        held, granted = await self._hold(slots, _names(slots), how)
         partial = sorted(granted - held.slots)
         if partial:
             await self.release(partial)
@@ -66,7 +71,9 @@ class LeaseServers:
 
     async def renew(self, slots: Sequence[int]) -> Held:
         """Renew those of `slots` that are still held."""
-        held, _ = await self._hold(dict.fromkeys(slots, "renew"))
+        if slots != self._renewed[0]:  # as a rule they are the same for hours
+            self._renewed = list(slots), _names(slots)
+        held, _ = await self._hold(slots, self._renewed[1], ["renew"])
         return held
 
     async def release(self, slots: Sequence[int]) -> None:
@@ -86,7 +93,9 @@ class LeaseServers:
 
         names = [keys.lease(slot) for slot in slots]
         replies = await asyncio.gather(*(one(client) for client in self._clients))
-        answers = [reply for reply in replies if _one_each(reply, len(names))]
+        answers = [
+            reply for reply in replies if isinstance(reply, list) and len(reply) == len(names)
+        ]
         if len(answers) < self.majority:
             return None
         found: dict[int, str] = {}
@@ -102,19 +111,26 @@ class LeaseServers:
         for client in self._clients:
             await client.aclose()
 
-    async def _hold(self, wishes: dict[int, str]) -> tuple[Held, frozenset[int]]:
-        """What a majority grants of `wishes` (slot -> how), and what any server does."""
-        names = [keys.LEASE_SINCE, *(keys.lease(slot) for slot in wishes)]
-        args = [self.holder, round(self.ttl_s * 1000), *wishes.values()]
+    async def _hold(
+        self, slots: Sequence[int], names: list[str], how: list[str]
+    ) -> tuple[Held, frozenset[int]]:
+        """What a majority grants of `slots`, and what any server does; `how`: of each, or one for all."""
+        args = [self.holder, round(self.ttl_s * 1000), *how]
         replies = await self._everywhere("lease_hold", names, args)
-        answers = [reply for reply in replies if _one_each(reply, len(wishes))]
-        grants = {
-            slot: [said for said in column if said]
-            for slot, column in zip(wishes, zip(*answers, strict=True), strict=False)
-        }
-        held = frozenset(s for s, said in grants.items() if len(said) >= self.majority)
-        young = frozenset(s for s in held if grants[s].count(1) < self.majority)
-        granted = frozenset(slot for slot, said in grants.items() if said)
+        answers = [reply for reply in replies if _one_each(reply, len(slots))]
+        if all(isinstance(reply, int) for reply in answers):  # each says the same of all slots
+            grants = {frozenset(slots): [said for said in answers if said]}
+        else:
+            columns = zip(*(_list(reply, len(slots)) for reply in answers), strict=True)
+            grants = {
+                frozenset((slot,)): [said for said in column if said]
+                for slot, column in zip(slots, columns, strict=True)
+            }
+        none: frozenset[int] = frozenset()
+        majority = {some: said for some, said in grants.items() if len(said) >= self.majority}
+        held = none.union(*majority)
+        young = none.union(*(s for s, said in majority.items() if said.count(1) < self.majority))
+        granted = none.union(*(some for some, said in grants.items() if said))
         return Held(held, self.valid_s, len(answers), young), granted
 
     async def _everywhere(self, script: str, names: list[str], args: list[Any]) -> list[Any]:
@@ -130,5 +146,13 @@ class LeaseServers:
         return list(await asyncio.gather(*(one(scripts) for scripts in self._scripts)))
 
 
+def _names(slots: Sequence[int]) -> list[str]:
+    return [keys.LEASE_SINCE, *(keys.lease(slot) for slot in slots)]
+
+
 def _one_each(answer: Any, count: int) -> bool:
-    return isinstance(answer, list) and len(answer) == count
+    return isinstance(answer, int) or (isinstance(answer, list) and len(answer) == count)
+
+
+def _list(answer: int | list[int], count: int) -> list[int]:
+    return [answer] * count if isinstance(answer, int) else answer

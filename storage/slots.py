@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -24,6 +24,10 @@ class Cursor(NamedTuple):
 
     at: datetime
     id: UUID
+
+
+BEGINNING = Cursor(datetime(1, 1, 1, tzinfo=UTC), UUID(int=0))
+"""Of a slot of which nothing has been read. Of this very one nothing is sent: so many cost a sweep nothing."""
 
 
 class DueRow(NamedTuple):
@@ -169,9 +173,7 @@ async def due(
     Of `without_queues`, and of `without_keys` (queue, concurrency key), only those due after
     `without_until` (default: none). To leave these out, `_LOOKED_AT` times as many are looked at, at most.
     """
-    where = (
-        list(cursors), [c.at for c in cursors.values()], [c.id for c in cursors.values()], before, per_slot,
-    )  # fmt: skip
+    where = (*_after(cursors), before, per_slot)
     if not without_queues and not without_keys:
         return _page([DueRow(*row) for row in await db.fetch("due", *where)], per_slot)
     rows = await db.fetch(
@@ -192,9 +194,7 @@ async def sweep(
     db: Database, cursors: dict[int, Cursor], before: datetime, per_slot: int
 ) -> tuple[DuePage, int]:
     """As `due` of all queues and keys; also in which state the controls of queues are (see `queues.state`)."""
-    where = (
-        list(cursors), [c.at for c in cursors.values()], [c.id for c in cursors.values()], before, per_slot,
-    )  # fmt: skip
+    where = (*_after(cursors), before, per_slot)
     rows: list[DueRow] = []
     controls = 0
     for row in await db.fetch("sweep", *where):
@@ -204,6 +204,14 @@ async def sweep(
         else:
             controls = int(state)
     return _page(rows, per_slot), controls
+
+
+def _after(cursors: dict[int, Cursor]) -> tuple[list[int], list[datetime], list[UUID]]:
+    """Slots and cursors as the statements take them: those without a cursor are the last."""
+    begun = {slot: cursor for slot, cursor in cursors.items() if cursor is not BEGINNING}
+    if len(begun) < len(cursors):
+        cursors = begun | cursors
+    return list(cursors), [c.at for c in begun.values()], [c.id for c in begun.values()]
 
 
 def _page(rows: list[DueRow], per_slot: int) -> DuePage:

@@ -1,5 +1,6 @@
 """The shape of an actor: it owns its state, and others reach it by messages only."""
 
+import asyncio
 from typing import Generic, TypeVar
 
 import anyio
@@ -22,6 +23,7 @@ class Actor(Generic[M]):
         self.mailbox = mailbox
         self.stopping = anyio.Event()
         """Set when an ordered stop begins."""
+        self._pauses: set[asyncio.Future[None]] = set()
 
     async def started(self) -> None:
         """Rebuild the state from the store. The next sibling starts only after this.
@@ -53,8 +55,17 @@ class Actor(Generic[M]):
 
     async def pause(self, seconds: float) -> bool:
         """Wait that long, or until an ordered stop begins; return whether it has begun."""
-        with anyio.move_on_after(seconds):
-            await self.stopping.wait()
+        if not self.stopping.is_set():
+            # A plain future and a timer: a scope costs several times as much, and this is what idle actors do.
+            loop = asyncio.get_running_loop()
+            end: asyncio.Future[None] = loop.create_future()
+            timer = loop.call_later(max(0.0, seconds), _end, end)
+            self._pauses.add(end)
+            try:
+                await end
+            finally:
+                self._pauses.discard(end)
+                timer.cancel()
         return self.stopping.is_set()
 
     async def serve(self, ready: anyio.Event) -> None:
@@ -68,4 +79,11 @@ class Actor(Generic[M]):
     def request_stop(self) -> None:
         """See `Runnable`."""
         self.stopping.set()
+        for end in self._pauses:
+            _end(end)
         self.mailbox.close()
+
+
+def _end(pause: asyncio.Future[None]) -> None:
+    if not pause.done():
+        pause.set_result(None)

@@ -47,13 +47,17 @@ where a.application_name = any($1::text[]) and a.usename = current_user
 -- part: due_columns
 t.id, t.slot, t.next_run_at, t.version, t.priority, t.queue, t.concurrency_key, t.fairness_key;
 
+-- part: after_cursor
+-- Of a slot without a cursor all is after it.
+(next_run_at, id) > (coalesce(c.after_at, '-infinity'), coalesce(c.after_id, '00000000-0000-0000-0000-000000000000'));
+
 -- part: due_tasks
 -- Pending tasks of each slot, after its cursor and before $4, at most $5 a slot.
 unnest($1::smallint[], $2::timestamptz[], $3::uuid[]) as c (slot, after_at, after_id)
 cross join lateral (
     select id, slot, next_run_at, version, priority, queue, concurrency_key, fairness_key from tasks
     where slot = c.slot and status = 'pending' and not paused
-      and (next_run_at, id) > (c.after_at, c.after_id) and next_run_at < $4
+      and {after_cursor} and next_run_at < $4
     order by next_run_at, id limit $5
 ) t;
 
@@ -87,7 +91,7 @@ cross join lateral (
                as wanted
         from tasks
         where slot = c.slot and status = 'pending' and not paused
-          and (next_run_at, id) > (c.after_at, c.after_id) and next_run_at < $4
+          and {after_cursor} and next_run_at < $4
         order by next_run_at, id limit $10::bigint
     ) l
     window in_order as (order by l.next_run_at, l.id rows unbounded preceding)

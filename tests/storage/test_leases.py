@@ -64,6 +64,16 @@ async def test_a_lease_has_one_holder(settled_url: str) -> None:
         assert (await b.take(SLOTS)).slots == {1}
 
 
+async def test_a_renewal_tells_apart_what_is_held_and_what_is_not(settled_url: str) -> None:
+    async with holder(settled_url) as a, holder(settled_url, name="b") as b:
+        await a.take(SLOTS)
+        await a.release([2])
+        assert (await a.renew(SLOTS)).slots == {1, 3}
+        assert (await a.renew([3, 1])).slots == {1, 3}
+        assert (await b.renew([3, 1])).slots == frozenset()
+        assert (await a.renew([2])).slots == frozenset()
+
+
 async def test_a_holder_that_forgot_takes_its_own_again(settled_url: str) -> None:
     async with holder(settled_url) as a:
         await a.take(SLOTS)

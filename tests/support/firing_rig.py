@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
@@ -26,7 +27,7 @@ from duly.actors.ticker import Ticker
 from duly.storage import keys
 from duly.storage.claims import Claimed
 from duly.storage.permits import Rate
-from duly.storage.slots import DueRow
+from duly.storage.slots import BEGINNING, DueRow
 from duly.storage.stream_facts import NOTHING_WAITS, Backlog
 from duly.wheel.clock import ClusterClock
 from duly.wheel.durations import from_us, to_us
@@ -230,7 +231,8 @@ class FakeDatabase:
     def _pages(
         self, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime
     ) -> list[list[DueRow]]:
-        cursors = dict(zip(slots, zip(ats, after, strict=True), strict=True))
+        begun = list(zip(ats, after, strict=True))
+        cursors = dict(zip_longest(slots, begun, fillvalue=(BEGINNING.at, BEGINNING.id)))
         pages: dict[int, list[DueRow]] = {slot: [] for slot in slots}
         for row in self._pending():
             if (

@@ -126,6 +126,8 @@ class Draws:
         if self._rng.random() < 0.3:
             return Call("lease_release", leases, [holder])
         words = [self._rng.choice(("renew", "take", "early")) for _ in leases]
+        if self._rng.random() < 0.3:
+            words = words[:1]
         return Call("lease_hold", ["kept", *leases], [holder, "600000", *words])
 
     def _data_mark(self) -> Call:

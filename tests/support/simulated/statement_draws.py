@@ -259,8 +259,9 @@ class Draws:
 
     def _due(self) -> tuple[Any, ...]:
         slots = self._some_slots()
-        cursors = [self._time(-40, 0) for _ in slots]
-        after = [self._rng.choice(self._ids) for _ in slots]
+        begun = self._rng.randint(0, len(slots))
+        cursors = [self._time(-40, 0) for _ in range(begun)]
+        after = [self._rng.choice(self._ids) for _ in range(begun)]
         return slots, cursors, after, self._time(0), self._rng.randint(1, 3)
 
     def _sweep(self) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from typing import Any
 from uuid import UUID
 
@@ -427,7 +428,9 @@ def _due_pages(
     store: Store, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime
 ) -> list[list[Row]]:
     """What is due of each slot after its cursor, in order."""
-    cursors = dict(zip(slots, zip(ats, after, strict=True), strict=True))
+    beginning = datetime.min.replace(tzinfo=UTC), UUID(int=0)
+    begun = list(zip(ats, after, strict=True))
+    cursors = dict(zip_longest(slots, begun, fillvalue=beginning))
     pages: dict[int, list[Row]] = {slot: [] for slot in slots}
     for row in store.tasks.values():
         due_at = row["next_run_at"]
