@@ -1,8 +1,9 @@
 """A node's settings: one frozen value, read once at start and handed to whoever needs it.
 
 Each comes from the first of these that has it: a flag, a `DULY_*` environment variable, the TOML
-file, the default. Fields state unit, default and range; the unit is also the end of the name.
-A wrong value stops the start with a `SettingsError`, since a node that runs on a guess is worse.
+file, the default. Types state unit and range; the unit is also the end of the name, where it is of time or size.
+docs/settings.md and the help of flags are made from them and the docstrings. A wrong value stops
+the start with a `SettingsError`, since a node that runs on a guess is worse.
 """
 
 import difflib
@@ -29,14 +30,31 @@ from duly.nodes.setting_values import (
     shown,
 )
 
-__all__ = ["Region", "Role", "Settings", "SettingsError", "Token", "load"]
+__all__ = ["OTHER_VARIABLES", "Region", "Role", "Settings", "SettingsError", "Token", "load"]
 
 _PREFIX: Final = "DULY_"
-# Variables that other parts of Duly read, some of them close to a setting's name.
-_OTHER_VARIABLES: Final = frozenset(
-    f"{_PREFIX}{name}"
-    for name in ("SERVER_USER", "POSTGRES_BIN", "VALKEY_BIN", "HOME", "URL", "TOKEN")
-)
+OTHER_VARIABLES: Final = {
+    "DULY_URL": (
+        "`duly submit`, `get`, …",
+        "URL of a node's API (default `http://127.0.0.1:8080`)",
+    ),
+    "DULY_TOKEN": ("the same", "bearer token"),
+    "DULY_HOME": ("`duly up`, `duly demo`", "default data folder"),
+    "DULY_SERVER_USER": ("`duly up`, `duly demo` as root", "user that the embedded servers run as"),
+    "DULY_POSTGRES_BIN": ("`duly up`, `duly demo`", "another program than that of the package"),
+    "DULY_VALKEY_BIN": ("`duly up`, `duly demo`", "another program than that of the package"),
+}
+"""Variables that other parts of Duly read, some of them close to a setting's name: by whom, and what each is."""
+
+
+def _number(least: float, most: float, unit: str) -> Meta:
+    """The range of a number whose name does not end in its unit."""
+    return Meta(ge=least, le=most, extra={"unit": unit})
+
+
+def _text(allowed: str, unit: str = "", default: str = "none") -> Meta:
+    """What a text may be, as its reader has it; `default` is told where the field has none to show."""
+    return Meta(description=allowed, extra={"unit": unit, "default": default})
 
 
 class SettingsError(Exception):
@@ -53,79 +71,111 @@ class SettingsError(Exception):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting of a node. Made by `load`, which checks it; printing hides the secrets."""
 
-    database_url: str | None = None
-    """PostgreSQL: `postgresql://user:password@host:port/database` (or `postgres://`); several hosts,
-    separated by commas, are asked for the one that takes writes."""
-    database_urls: tuple[str, ...] = ()
-    """In the place of `database_url`: the databases that tasks are divided over, 1 to 64, in an order that
+    database_url: Annotated[
+        str | None,
+        _text(
+            "`postgresql://user:password@host:port/database`, or `postgres://`",
+            unit="URL",
+            default="none; needed, or `database_urls`",
+        ),
+    ] = None
+    """PostgreSQL; several hosts, separated by commas, are asked for the one that takes writes."""
+    database_urls: Annotated[
+        tuple[str, ...],
+        _text("1 to 64 different databases", unit="URLs", default="the one of `database_url`"),
+    ] = ()
+    """In the place of `database_url`: the databases that tasks are divided over, in an order that
     stays; the first also keeps what is not of a task."""
-    redis_url: str | None = None
-    """Redis or Valkey: `redis://`, `rediss://` (TLS), `unix://` or `redis+sentinel://`."""
-    lease_redis_urls: tuple[str, ...] = ()
-    """The lease servers, 1, 3 or 5 different servers; none (default) means the one of `redis_url`."""
-    host: str = "127.0.0.1"
-    """Address the API binds to; without `tokens` only a loopback address."""
+    redis_url: Annotated[
+        str | None,
+        _text(
+            "`redis://`, `rediss://` (TLS), `unix://`, `redis+sentinel://`",
+            unit="URL",
+            default="none; needed",
+        ),
+    ] = None
+    """Redis or Valkey."""
+    lease_redis_urls: Annotated[
+        tuple[str, ...],
+        _text("1, 3 or 5 different servers", unit="URLs", default="the one of `redis_url`"),
+    ] = ()
+    """The lease servers."""
+    host: Annotated[str, _text("without `tokens` only loopback", unit="address")] = "127.0.0.1"
+    """Address that the API binds to."""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8080
-    """Port of the API, 0 to 65535; 0 takes any free one."""
-    tokens: tuple[Token, ...] = ()
-    """Who may use the API: `name:role:sha256hex` or `name:role:sha256hex:expiry`, comma-separated;
-    role read, payload-view, submit or admin."""
-    token_rate: Annotated[float, Meta(ge=0, le=1_000_000)] = 0.0
-    """Requests a second that each token may send to this node, 0 to a million; 0 is no limit."""
-    token_burst: Annotated[int, Meta(ge=1, le=1_000_000)] = 100
-    """Requests that a token may send at once under `token_rate`, 1 to a million."""
-    tls_cert: str | None = None
-    """File with the API's certificate (PEM, with those that signed it); with it the API is HTTPS."""
-    tls_key: str | None = None
-    """File with the key of `tls_cert` (PEM, without a password)."""
-    max_connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 900
-    """Most connections to the API at a time, 1 to a million; a thousand open files are usual."""
+    """Port of the API; 0 takes any free one."""
+    tokens: Annotated[
+        tuple[Token, ...],
+        _text(
+            "`name:role:sha256hex` or `name:role:sha256hex:expiry`; role `read`, "
+            "`payload-view`, `submit` or `admin`"
+        ),
+    ] = ()
+    """Who may use the API."""
+    token_rate: Annotated[float, _number(0, 1_000_000, "requests/s")] = 0.0
+    """Requests a second that each token may send to this node; 0 is no limit."""
+    token_burst: Annotated[int, _number(1, 1_000_000, "requests")] = 100
+    """Requests that a token may send at once under `token_rate`."""
+    tls_cert: Annotated[
+        str | None, _text("PEM, with those that signed it; with `tls_key`", unit="file")
+    ] = None
+    """The API's certificate; with it the API is HTTPS."""
+    tls_key: Annotated[
+        str | None, _text("PEM, without a password; with `tls_cert`", unit="file")
+    ] = None
+    """The key of `tls_cert`."""
+    max_connections: Annotated[int, _number(1, 1_000_000, "connections")] = 900
+    """Most connections to the API at a time; a thousand open files are usual."""
     request_timeout_s: Annotated[float, Meta(ge=1, le=600)] = 60.0
-    """Longest that a request may take to arrive whole, seconds, 1 to 600."""
-    alert_webhook_url: str | None = None
-    """URL (http or https) that is told of alerts: watched schedules that are silent, or gave up."""
-    region: str | None = None
-    """Name of this cluster's own region: 1 to 50 of `A-Z a-z 0-9 _ . -`; none (default): it has none."""
-    regions: tuple[Region, ...] = ()
-    """The other regions: `name=URL` of each one's API, the token as the URL's password, comma-separated."""
-    node_name: str = msgspec.field(default_factory=socket.gethostname)
-    """What people call this node: 1 to 100 of `A-Z a-z 0-9 _ . : -`; default the host's name."""
+    """Longest that a request may take to arrive whole."""
+    alert_webhook_url: Annotated[str | None, _text("`http://` or `https://`", unit="URL")] = None
+    """Who is told of alerts: watched schedules that are silent, or gave up."""
+    region: Annotated[str | None, _text("1 to 50 of `A-Z a-z 0-9 _ . -`")] = None
+    """Name of this cluster's own region."""
+    regions: Annotated[
+        tuple[Region, ...], _text("`name=URL`, the token as the URL's password; with `region`")
+    ] = ()
+    """The other regions, with the URL of each one's API."""
+    node_name: Annotated[
+        str, _text("1 to 100 of `A-Z a-z 0-9 _ . : -`", default="the host's name")
+    ] = msgspec.field(default_factory=socket.gethostname)
+    """What people call this node."""
     lease_ttl_s: Annotated[float, Meta(ge=1, le=60)] = 4.0
-    """Life of a slot's lease, seconds, 1 to 60: how long a killed node's tasks wait, about."""
+    """Life of a slot's lease: how long a killed node's tasks wait, about."""
     lease_renew_s: Annotated[float, Meta(ge=0.05, le=15)] = 1.0
-    """Seconds between renewals, 0.05 to 15, and at most a quarter of `lease_ttl_s`."""
+    """Time between renewals; at most a quarter of `lease_ttl_s`."""
     horizon_s: Annotated[float, Meta(ge=5, le=3_600)] = 120.0
-    """How far ahead the wheel holds tasks, seconds, 5 to 3600."""
-    wheel_cap: Annotated[int, Meta(ge=1, le=10_000_000)] = 200_000
-    """Most tasks in the wheel, 1 to 10 million (about 200 bytes each); the rest wait in the store."""
+    """How far ahead the wheel holds tasks."""
+    wheel_cap: Annotated[int, _number(1, 10_000_000, "tasks")] = 200_000
+    """Most tasks in the wheel (about 200 bytes each); the rest wait in the store."""
     sweep_every_s: Annotated[float, Meta(ge=0.05, le=10)] = 0.5
-    """Seconds between sweeps for due tasks that no wake told of, 0.05 to 10."""
+    """Time between sweeps for due tasks that no wake told of."""
     claim_ahead_s: Annotated[float, Meta(ge=0, le=0.4)] = 0.04
-    """Longest time before its due time at which a task is claimed, seconds, 0 to 0.4; it is published at its due time."""
+    """Longest time before its due time at which a task is claimed; it is published at its due time."""
     dispatch_grace_s: Annotated[float, Meta(ge=1, le=600)] = 10.0
-    """From claim to stream, seconds, 1 to 600; a claimed task missing longer is put there again."""
-    window_floor: Annotated[int, Meta(ge=1, le=100_000)] = 100
-    """Least undelivered tasks a queue's stream may hold, 1 to 100000; more with more workers."""
+    """From claim to stream; a claimed task missing longer is put there again."""
+    window_floor: Annotated[int, _number(1, 100_000, "tasks")] = 100
+    """Least undelivered tasks that a queue's stream may hold; more with more workers."""
     payload_limit_bytes: Annotated[int, Meta(ge=1_024, le=67_108_864)] = 262_144
-    """Largest payload, bytes as JSON, 1 KiB to 64 MiB, default 256 KiB."""
-    batch_limit: Annotated[int, Meta(ge=1, le=100_000)] = 10_000
-    """Most tasks in one batch submission, 1 to 100000."""
+    """Largest payload, as JSON."""
+    batch_limit: Annotated[int, _number(1, 100_000, "tasks")] = 10_000
+    """Most tasks in one batch submission."""
     idempotency_ttl_s: Annotated[float, Meta(ge=1, le=2_592_000)] = 86_400.0
-    """How long an idempotency key is remembered, seconds, 1 to 30 days, default 24 h."""
+    """How long an idempotency key is remembered."""
     retention_s: Annotated[float, Meta(ge=60, le=315_360_000)] = 604_800.0
-    """How long runs and finished tasks are kept, seconds, 60 to ten years, default 7 days."""
+    """How long runs and finished tasks are kept."""
     archive_before_drop: bool = False
     """Whether days of tasks and runs are dropped only once `duly archive export` has written them."""
-    db_pool_size: Annotated[int, Meta(ge=1, le=200)] = 8
-    """Most PostgreSQL connections of the API, 1 to 200."""
-    db_core_pool_size: Annotated[int, Meta(ge=1, le=200)] = 8
-    """Most PostgreSQL connections of the firing path, 1 to 200: the API cannot starve it."""
+    db_pool_size: Annotated[int, _number(1, 200, "connections")] = 8
+    """Most PostgreSQL connections of the API."""
+    db_core_pool_size: Annotated[int, _number(1, 200, "connections")] = 8
+    """Most PostgreSQL connections of the firing path: the API cannot starve it."""
     db_statement_timeout_s: Annotated[float, Meta(ge=0.1, le=300)] = 5.0
-    """Longest PostgreSQL statement, seconds, 0.1 to 300."""
+    """Longest PostgreSQL statement."""
     redis_timeout_s: Annotated[float, Meta(ge=0.1, le=300)] = 5.0
-    """Longest wait for Redis to connect or answer, seconds, 0.1 to 300."""
+    """Longest wait for Redis to connect or answer."""
     stop_grace_s: Annotated[float, Meta(ge=0, le=600)] = 10.0
-    """How long a stop waits for what is under way, seconds, 0 to 600."""
+    """How long a stop waits for what is under way."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe log line written."""
     log_format: Literal["text", "json"] = "text"
@@ -193,7 +243,7 @@ def _check_variables(environ: Mapping[str, str]) -> None:
         if (
             not variable.startswith(_PREFIX)
             or name.startswith(("TEST_", "HTTP_"))  # the tests', the worker's for HTTP targets
-            or variable in _OTHER_VARIABLES
+            or variable in OTHER_VARIABLES
             or name in map(str.upper, Settings.__struct_fields__)
         ):
             continue

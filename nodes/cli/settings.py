@@ -1,18 +1,13 @@
 """Settings as flags of a command."""
 
 import argparse
-import ast
-import inspect
-import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
-from duly.nodes import settings
 from duly.nodes.cli.errors import fail
+from duly.nodes.setting_reference import Reference, references
 from duly.nodes.settings import Settings, SettingsError, load
 
 T = TypeVar("T")
@@ -25,7 +20,7 @@ def flags(names: Sequence[str]) -> argparse.ArgumentParser:
     group = parser.add_argument_group("settings", "Each is also a variable DULY_… and a name in "
                                       "the file. A flag wins over a variable, a variable over "
                                       "the file.")  # fmt: skip
-    helps = dict(_helps())
+    helps = _helps()
     for name in names:
         group.add_argument(
             "--" + name.replace("_", "-"), dest=name, metavar="VALUE", help=helps.get(name)
@@ -53,31 +48,12 @@ def need(name: str, value: T | None) -> T:
     return value
 
 
-def docs() -> dict[str, str]:
-    """The docstring of each setting; empty where the source is not at hand."""
-    try:
-        tree = ast.parse(inspect.getsource(settings))
-    except OSError:
-        return {}
-    body = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Settings").body
-    return {
-        field.target.id: inspect.cleandoc(doc.value.value)
-        for field, doc in itertools.pairwise(body)
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant)
-        if isinstance(doc.value.value, str)
-    }
+def _helps() -> dict[str, str]:
+    return {one.name: _help(one) for one in references()}
 
 
-def _helps() -> Iterator[tuple[str, str]]:
-    known = docs()
-    for field in msgspec.structs.fields(Settings):
-        text = known.get(field.name, "").replace("`", "").rstrip(".")
-        default = str(field.default).lower() if field.default is False else field.default
-        if text and isinstance(default, str | int | float) and "default" not in text:
-            text += (
-                f" (default: {default:g})"
-                if isinstance(default, float)
-                else f" (default: {default})"
-            )
-        yield field.name, text.replace("%", "%%")
+def _help(one: Reference) -> str:
+    """As plain text on one line, and safe to be a format."""
+    unit = f" {one.unit}" if one.unit in ("s", "bytes") else ""
+    text = f"{one.meaning.rstrip('.')} ({one.allowed}{unit}; default: {one.default})"
+    return text.replace("`", "").replace("%", "%%").strip()

@@ -26,21 +26,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting. Made by `load`, which checks it; printing hides the secrets."""
 
     queues: tuple[str, ...] = ("default",)
-    """The queues that tasks are taken from."""
+    """The queues that tasks are taken from, separated by commas. A queue of its own keeps the requests from workers
+    that do not know the type."""
     concurrency: int = 50
     """Requests at a time, 1 to 10,000."""
     secrets: tuple[str, ...] = ()
-    """What requests are signed with, each of 32 characters or more; none: they are not signed."""
+    """What requests are signed with, separated by commas, each of 32 characters or more (`openssl rand -hex 32`);
+    none: they are not signed."""
     allow_hosts: tuple[HostPattern, ...] = ()
-    """The only hosts that are asked; none: every host with a public address."""
+    """The only hosts that are asked: `api.example.org`, `*.example.org` (what is below it), with `:443` only that port;
+    separated by commas. Their addresses must be allowed too. None: every host with a public address."""
     allow_networks: tuple[Network, ...] = ()
-    """Networks that may be connected to although they are not public."""
+    """Networks that are connected to although they are not public, such as `10.1.0.0/16,127.0.0.1/32`."""
     ca_file: str | None = None
     """File with certificates (PEM) that are trusted beside those of the system."""
     body_bytes: int = 4_096
-    """How much of the begin of an answer is kept, bytes, 0 to 32,768."""
+    """How much of an answer is kept, bytes, 0 to 32,768."""
     deadline_max_s: float = 300.0
-    """Longest deadline that a task may ask for, seconds, 0.1 to 3600."""
+    """Longest deadline that a task may ask for, seconds, 0.1 to 3,600."""
     retry_after_max_s: float = 86_400.0
     """Longest wait that a server may ask for, seconds, 1 to 31,536,000 (a year)."""
 
