@@ -19,7 +19,7 @@ from duly.storage.submitting import NewTask
 from duly.wheel import occurrences
 from duly.wheel import schedule as schedules
 from duly.wheel.backoff import Backoff
-from duly.wheel.durations import from_us
+from duly.wheel.durations import from_us, parse_time
 
 _encoder = msgspec.json.Encoder()
 
@@ -129,9 +129,16 @@ def take_key_header(headers: Sequence[str], body: TaskSubmission, checker: Check
 
 
 def fingerprint(raw: bytes) -> bytes:
-    """Equal for bodies that say the same, whatever their spacing, order or spelling of numbers."""
+    """Equal for bodies that say the same, whatever their spacing, order or spelling of numbers and of `run_at`.
+
+    `duly_comparable` in SQL writes the same text, so that `duly.submit` knows the keys of the API.
+    """
     body = comparable(raw)
     body.pop("idempotency_key", None)
+    body.setdefault("payload", None)
+    run_at = body.pop("run_at", None)
+    if run_at is not None:
+        body["run_at"] = parse_time(run_at).isoformat()
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).digest()
 
 

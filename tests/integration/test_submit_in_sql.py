@@ -219,10 +219,77 @@ async def test_an_idempotency_key_is_one_task(node: RunningNode, sql: Any) -> No
     assert (state, column) == ("23505", "idempotency_key")
     answer = await node.call("POST", "/v1/tasks", {"type": "t", "idempotency_key": "k"})
     assert answer.status == 409
+    state, column, _ = await refused(sql, "t", {"a": 1}, idempotency_key="k", priority=3)
+    assert (state, column) == ("23505", "idempotency_key")
     assert await node.count() == 1
     await sql.execute("update idempotency_keys set expires_at = now() - interval '1 second'")
     second = await submit(sql, "other", idempotency_key="k")
     assert second != first
+
+
+ODD: list[Any] = [
+    None, True, "", "é ü \U0001f600 \x7f \x1f \n\t\\\"/", {"z": 1, "é": 2, "\U0001f600": 3, "\uffff": 4, "": []}, [{}, [[]]],
+    [0, -0.0, 1, -1, 10, 100, -120000, 1.5, -1.25e3, 123.456, 0.1, 0.000001, 0.0000001, -1.5e-9, 7 * 10**300, 1e21, 5e-324],
+]  # fmt: skip
+
+
+async def test_a_key_of_the_api_is_known_in_sql_and_the_other_way_round(
+    node: RunningNode, sql: Any
+) -> None:
+    both = {name: value for name, value in ALL.items() if name not in ("id", "idempotency_key")}
+    times = [FAR, None, "2900-01-01T02:00:00.000120+02:00"]
+    for number, payload in enumerate(ODD):
+        options = (both if number % 2 else {}) | {"idempotency_key": f"k{number}"}
+        run_at = times[number % 3]
+        body = {"type": "t", "payload": payload, **options}
+        if run_at is not None:
+            body["run_at"] = run_at
+        if number < 4:
+            answer = await node.call("POST", "/v1/tasks", body)
+            assert (answer.status, UUID(answer.body["id"])) == (
+                201, await submit(sql, "t", json.dumps(payload), run_at, **options),
+            ), payload  # fmt: skip
+        else:
+            made = await submit(sql, "t", json.dumps(payload), run_at, **options)
+            answer = await node.call("POST", "/v1/tasks", body)
+            assert (answer.status, UUID(answer.body["id"])) == (200, made), payload
+    assert await node.count() == len(ODD)
+
+
+async def test_the_trace_of_a_repeated_submission_does_not_matter(
+    node: RunningNode, sql: Any
+) -> None:
+    parents = [f"00-{'a' * 32}-{span * 16}-01" for span in "bc"]
+    ids = {await submit(sql, "t", traceparent=one, idempotency_key="k") for one in parents}
+    answer = await node.call(
+        "POST", "/v1/tasks", {"type": "t", "run_at": FAR, "idempotency_key": "k"}
+    )
+    assert (answer.status, {UUID(answer.body["id"])}) == (200, ids)
+
+
+async def test_a_duration_too_small_for_a_double_is_none_and_too_large_a_one_is_named(
+    node: RunningNode, sql: Any
+) -> None:
+    """As by the API."""
+    for number, fields in enumerate(
+        ('"delay": 1e-400', '"misfire_grace": 1e-400, "delay": 1e-323')
+    ):
+        text = f'{{"type": "t", "idempotency_key": "{number}", {fields}}}'
+        answer = await node.call("POST", "/v1/tasks", text.encode())
+        assert answer.status == 201, answer.body
+        query = "select duly.submit('t', 'null', null, $1::jsonb - 'type')"
+        assert await sql.fetchval(query, text) == UUID(answer.body["id"])
+        made = await row(sql, await sql.fetchval(query, text.replace(f'"{number}"', '"other"')))
+        assert made["next_run_at"] == made["created_at"], fields
+        await sql.execute("delete from idempotency_keys where key = 'other'")
+    for field in ("delay", "timeout", "misfire_grace"):
+        for value in ("1e400", "-1e-400") if field != "timeout" else ("1e400", "1e-400"):
+            with pytest.raises(asyncpg.PostgresError) as caught:
+                await sql.fetchval(
+                    "select duly.submit('t', options => $1)", f'{{"{field}": {value}}}'
+                )
+            error: Any = caught.value
+            assert (error.sqlstate, error.column_name) == ("22023", field), value
 
 
 async def test_the_key_of_a_transaction_that_was_rolled_back_is_free(
