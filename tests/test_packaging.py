@@ -1,6 +1,8 @@
 """What is installed is what is in the folders, under `duly` and under no other name."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -97,20 +99,45 @@ def test_the_wheel_holds_every_file_and_nothing_else(wheel: Path) -> None:
     assert names == set(shipped_files())
 
 
-def test_the_wheel_works_where_it_is_installed(wheel: Path, tmp_path: Path) -> None:
-    place = tmp_path / "venv"
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an environment with the wheel; its dependencies are our own, behind the wheel's copy of duly."""
+    place = tmp_path_factory.mktemp("installed") / "venv"
     venv.create(place, system_site_packages=False, symlinks=True)
     python = place / "bin" / "python"
-    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site = Path(run(python, "-c", ask, cwd=place).strip())
-    # The dependencies come from our own environment, behind the wheel's copy of duly.
-    (site / "dependencies.pth").write_text("\n".join(path for path in sys.path if "site-" in path))
+    paths = "\n".join(path for path in sys.path if "site-" in path)
+    (site_of(place) / "dependencies.pth").write_text(paths)
     pip = (sys.executable, "-m", "pip", "--python", python)
-    run(*pip, "install", "--no-deps", "--no-index", "--quiet", wheel, cwd=tmp_path)
+    run(*pip, "install", "--no-deps", "--no-index", "--quiet", wheel, cwd=place)
+    return place
+
+
+def site_of(place: Path) -> Path:
+    """Where an environment has its packages."""
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return Path(run(place / "bin" / "python", "-c", ask, cwd=place).strip())
+
+
+def test_the_wheel_works_where_it_is_installed(installed: Path, tmp_path: Path) -> None:
     code = """
 import duly, duly.actors, duly.nodes.embedded, duly.storage.sql, duly.wheel
 for module in (duly, duly.actors, duly.nodes.embedded, duly.storage.sql, duly.wheel):
     print(module.__file__)
 """
-    for file in run(python, "-P", "-c", code, cwd=tmp_path).split():
-        assert Path(file).is_relative_to(site)
+    for file in run(installed / "bin" / "python", "-P", "-c", code, cwd=tmp_path).split():
+        assert Path(file).is_relative_to(site_of(installed))
+
+
+def test_the_installed_demo_runs(installed: Path, seeded_folder: Path, tmp_path: Path) -> None:
+    demo = ("demo", "--count", "1", "--port", "0", "--data", seeded_folder)
+    said = run(installed / "bin" / "duly", *demo, cwd=tmp_path)
+    assert re.search(r"worker ran task 1, \S+ ms after its due time$", said, re.MULTILINE)
+
+
+def test_the_installed_kit_tries_an_example(installed: Path, tmp_path: Path) -> None:
+    """The workers in other languages: scripts/wheel_check."""
+    shutil.copy(ROOT / "examples" / "workers" / "worker.py", tmp_path)
+    kit = ("conformance", "--wait", "60", "--rule", "2.1", "--")
+    binaries = installed / "bin"
+    said = run(binaries / "duly", *kit, binaries / "python", "worker.py", cwd=tmp_path)
+    assert said.splitlines()[-1].endswith(": 1 passed, 0 failed, 0 not tried")
