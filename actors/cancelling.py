@@ -10,7 +10,7 @@ from duly.storage.audit import Note
 from duly.storage.courses import CourseRow, Place
 from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
-from duly.storage.tasks import Cancelled, Decided
+from duly.storage.tasks import Cancelled, Decided, Only
 from duly.wheel import occurrences
 from duly.wheel.clock import ClusterClock
 from duly.wheel.durations import from_us
@@ -24,9 +24,9 @@ async def cancel(
     clock: ClusterClock,
     task_id: UUID,
     note: Note | None = None,
-    only: str | None = None,
+    only: Only | None = None,
 ) -> Cancelled | None:
-    """Cancel a pending or running task (`only`: in this status); None if there is none by that id.
+    """Cancel a pending or running task (`only`: while it is so); None if there is none by that id.
 
     None, too, of one whose attempt has completed, though that is not recorded yet. A one-off is one statement. Of a periodic task the occurrence that waits or runs is cancelled, and
     what else came due is skipped, as `ended`: read, decided, and written if it is still as it was read.
@@ -39,7 +39,9 @@ async def cancel(
         if done is not None:
             return done
         row = (await stored.courses(db, [task_id])).get(task_id)
-        if row is None or row.completed or (only is not None and row.status != only):
+        if row is None or row.completed:
+            return None
+        if only is not None and not await tasks.is_so(db, task_id, only):
             return None
         now = from_us(clock.now_us())
         decided = None if row.schedule is None else _decide(row, now)

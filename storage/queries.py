@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 _COMMENT = re.compile(r"^--(?! (?:name|part): ).*\n", re.MULTILINE)
 _NAMED = re.compile(r"^-- (name|part): (\w+)((?: \w+)*)\n(.*?);\s*$", re.MULTILINE | re.DOTALL)
-_USED = re.compile(r"\{([a-z]\w*(?: \w+)*)\}")
+_USED = re.compile(r"\{([a-z]\w*(?: \$?\w+)*)\}")
 
 
 class _Part(NamedTuple):

@@ -153,6 +153,19 @@ class Changed(NamedTuple):
         return Waiting(due, self.slot_owner)
 
 
+class Only(NamedTuple):
+    """What an unfinished task has to be, as in `listing.Filter`; null: any.
+
+    Of a filter, that which may change while its task is unfinished.
+    """
+
+    status: str | None = None
+    tag: str | None = None
+    due_before: datetime | None = None
+    due_after: datetime | None = None
+    paused: bool | None = None
+
+
 class Cancelled(NamedTuple):
     """A cancelled task, and the token before it (0: never claimed, never changed)."""
 
@@ -182,19 +195,20 @@ async def cancel(
     now: datetime,
     note: Note | None = None,
     decided: Decided | None = None,
-    only: str | None = None,
+    only: Only | None = None,
 ) -> Cancelled | None:
-    """Cancel a pending or running task (`only`: in this status); None if there is none by that id.
+    """Cancel a pending or running task (`only`: while it is so); None if there is none by that id.
 
     A periodic one only with `decided`, which says what is skipped with it, and if it still is as it was
     then; see `duly.actors.cancelling`.
     """
     seen = (None,) * 4 if decided is None else decided[:4]
     skipped = () if decided is None or decided.place is None else decided.place.skipped
-    columns = (*seen, [one[0] for one in skipped], [one[1] for one in skipped], only)
+    columns = (*seen, [one[0] for one in skipped], [one[1] for one in skipped])
+    wanted = only or Only()
 
     async def attempt() -> Cancelled | None:
-        rows = await audit.change(db, note, "cancel", task_id, now, task_id, now, *columns)
+        rows = await audit.change(db, note, "cancel", task_id, now, task_id, now, *columns, *wanted)
         if not rows:
             return None
         *row, token = rows[0]
@@ -205,6 +219,11 @@ async def cancel(
         return await attempt() if row is None else Cancelled(row, row.version - 1)
 
     return await certainty.certain(attempt, again)
+
+
+async def is_so(db: Database, task_id: UUID, only: Only) -> bool:
+    """Whether a task is unfinished and so."""
+    return bool(await db.fetch("is_so", task_id, *only))
 
 
 async def patch(

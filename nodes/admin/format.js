@@ -42,12 +42,15 @@ export function duration(seconds) {
   return `${sign}${Math.floor(size / bigS)} ${big}${rest ? ` ${rest} ${small}` : ""}`;
 }
 
-/** "in 3 min", "12 s ago". */
+const ROUGH = [["years", 31_556_952], ["months", 2_629_746], ["weeks", 604_800], ["days", 86400]];
+
+/** "in 3 min", "12 s ago"; of what is two days away and more the rough size, "in 13 years". */
 export function relative(ms) {
   const seconds = (ms - nowMs()) / 1000;
   if (Math.abs(seconds) < 1) return "now";
   const size = Math.abs(seconds);
-  const text = duration(size < 60 ? Math.round(size) : size);
+  const [name, unit] = ROUGH.find(([, one]) => size >= 2 * one) ?? [];
+  const text = unit ? `${Math.round(size / unit)} ${name}` : duration(size < 60 ? Math.round(size) : size);
   return seconds > 0 ? `in ${text}` : `${text} ago`;
 }
 

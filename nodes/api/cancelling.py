@@ -24,9 +24,9 @@ class Cancelling:
         self._redis = Patience("telling workers of cancellations", log)
 
     async def cancel(
-        self, task_id: UUID, noted: Note, only: str | None = None
+        self, task_id: UUID, noted: Note, only: tasks.Only | None = None
     ) -> tasks.Cancelled | None:
-        """Cancel a pending or running task (`only`: in this status); None if there is none by that id."""
+        """Cancel a pending or running task (`only`: while it is so); None if there is none by that id."""
         done = await cancel(self._context.api_db, self._context.clock, task_id, noted, only)
         if done is None:
             return None

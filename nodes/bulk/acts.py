@@ -46,15 +46,18 @@ _TOLD: dict[Action, Change] = {
 class Acts:
     """Carries out a job's action on one task after another."""
 
-    def __init__(self, context: Context, job: Job) -> None:
+    def __init__(self, context: Context, job: Job, where: Filter) -> None:
         self._context = context
         self._db = context.api_db
         self._job = job
         self._cancelling = Cancelling(context)
         self._rescheduling = Rescheduling(context)
         details = msgspec.json.encode({"bulk": job.id}).decode()
-        # Who cancels what waits does not want to break off what has begun meanwhile.
-        self._only: str | None = msgspec.json.decode(job.filter).get("status")
+        # What has changed since it was found, so that it would not be found now, stays: who cancels what waits
+        # does not want to break off what has begun meanwhile.
+        self._only = tasks.Only(
+            where.status, where.tag, where.due_before, where.due_after, where.paused
+        )
         self._noted = Note(job.created_by, "admin", job.action, details)
 
     def concerns(self, row: TaskRow) -> bool:

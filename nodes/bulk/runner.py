@@ -87,7 +87,7 @@ class BulkRunner(Actor[NoReturn]):
 
     async def _pages(self, job: Job) -> None:
         where = narrowed(job.action, queries.task_filter(msgspec.json.decode(job.filter)))
-        acts, pace = Acts(self._context, job), _Pace(job.rate)
+        acts, pace = Acts(self._context, job, where), _Pace(job.rate)
         size = max(1, min(_PAGE_MAX, int(job.rate)))
         status: str | None = job.status
         while status == "running":

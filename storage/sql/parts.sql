@@ -46,6 +46,13 @@ null::jsonb;
 -- part: no_ids t
 null::uuid[];
 
+-- part: so t status tag due_before due_after paused
+-- What a change may move of that by which a task was found; null: any.
+({status}::text is null or {t}.status = {status}) and ({tag}::jsonb is null or {t}.tags @> {tag})
+and ({due_before}::timestamptz is null or {t}.next_run_at < {due_before})
+and ({due_after}::timestamptz is null or {t}.next_run_at >= {due_after})
+and ({paused}::boolean is null or {t}.paused = {paused});
+
 -- part: all_waits_seen t
 -- Nobody has begun to wait for it since this statement's view of `task_waits` was taken: then it is to be tried again.
 ({t}.awaited is null or {t}.awaited <= (select count(*) from task_waits s where s.parent = {t}.id));

@@ -148,11 +148,11 @@ select {task t} from tasks t where name = any($1::text[]);
 -- name: cancel
 -- Pending or running becomes cancelled; whatever its worker still reports is stale. A periodic task
 -- only as it was ($3 to $6) when it was decided which of its occurrences ($7, $8) came due and are
--- skipped with it. A row that ends no attempt has no `finished_at`. With $9 only in that status. Not one whose
+-- skipped with it. A row that ends no attempt has no `finished_at`. Only while it is so ($9 to $13). Not one whose
 -- attempt a user's transaction has completed.
 with gone as (
     delete from tasks
-    where id = $1 and ($9::text is null or status = $9) and completion is null
+    where id = $1 and {so tasks $9 $10 $11 $12 $13} and completion is null
       and (schedule is null
            or (version = $3::bigint and status = $4::text and schedule is not distinct from $5::jsonb
                and done_until is not distinct from $6::timestamptz))
@@ -186,6 +186,10 @@ with gone as (
 select {finished_task m},
        g.version as token
 from moved m cross join gone g;
+
+-- name: is_so
+-- Whether a task is unfinished and so.
+select t.id from tasks t where t.id = $1 and {so t $2 $3 $4 $5 $6};
 
 -- name: patch
 -- Change a pending task; a null flag leaves its field alone. Answers the task as it is after it, or,

@@ -199,6 +199,32 @@ async def test_what_has_begun_since_it_was_found_waiting_is_not_broken_off(
     assert await statuses(node, [begins]) == {"running"}
 
 
+async def test_what_has_changed_since_so_that_the_filter_would_not_find_it_is_not_cancelled(
+    node: RunningNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work, go_on = held(monkeypatch)
+    asked = {"type": "a", "run_at": FAR, "tags": {"team": "a"}}
+    batch = [asked] * 4 + [asked | {"schedule": {"every": 3600}}] * 2
+    ids = (await node.call("POST", "/v1/tasks/batch", {"tasks": batch})).body["ids"]
+    as_it_was, retagged, put_off, earlier, periodic, retagged_too = ids
+    due = {"due_after": "2039-01-01T00:00:00Z", "due_before": "2041-01-01T00:00:00Z"}
+    job = await begun(node, "cancel", {"tag": "team:a", **due})
+    with anyio.fail_after(60):
+        await at_work.wait()
+    changes: list[tuple[str, dict[str, Any]]] = [
+        (retagged, {"tags": {"team": "b"}}), (retagged_too, {"tags": {}}),
+        (put_off, {"run_at": "2042-01-01T00:00:00Z"}), (earlier, {"run_at": "2038-01-01T00:00:00Z"}),
+        (as_it_was, {"priority": 9, "tags": {"team": "a", "more": "b"}}),
+    ]  # fmt: skip
+    for one, change in changes:
+        assert (await node.call("PATCH", f"/v1/tasks/{one}", change)).status == 200
+    go_on.set()
+    job = await ended(node, job["id"])
+    assert await statuses(node, [as_it_was, periodic]) == {"cancelled"}
+    assert await statuses(node, [retagged, put_off, earlier, retagged_too]) == {"pending"}
+    assert (job["done"], job["refused"]) == (2, 4)
+
+
 async def test_a_job_that_waits_for_its_rate_shows_that_it_lives(
     node: RunningNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -215,7 +215,9 @@ async def test_nobody_takes_its_queue(fresh_database: str, redis_url: str) -> No
         await node.client.submit_batch([{"type": "t"}] * WINDOW)
         task = await node.client.submit("t")
         none, full = await explained(node, task.id, "no_worker", "waiting_for_capacity")
-        assert (full["window"], full["backlog"], full["workers"]) == (WINDOW, WINDOW, 0)
+        assert (full["window"], full["workers"]) == (WINDOW, 0)
+        # What is known of the stream may be older than the last publication.
+        assert WINDOW - WINDOW // 4 < full["backlog"] < 2 * WINDOW
 
 
 async def test_it_waits_for_capacity(fresh_database: str, redis_url: str) -> None:

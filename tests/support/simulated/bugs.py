@@ -158,7 +158,7 @@ def _cancel_without_verdict(store: Store, task_id: Any, *args: Any) -> list[Row]
 
 
 def _cancel_without_skips(store: Store, *args: Any) -> list[Row]:
-    return task_statements.cancel(store, *args[:-3], [], [], args[-1])
+    return task_statements.cancel(store, *args[:-7], [], [], *args[-5:])
 
 
 def _settle_every_attempt(store: Store, *args: Any) -> list[Row]:

@@ -309,8 +309,19 @@ class Draws:
         seen = (None, None, None, None)
         if row is not None and self._rng.random() < 0.8:
             seen = (row["version"], row["status"], row["schedule"], row["done_until"])
-        only = self._rng.choice([None, None, None, "pending", "running"])
-        return task_id, self.now, *seen, *self._skips([task_id])[1:], only
+        return task_id, self.now, *seen, *self._skips([task_id])[1:], *self._only()
+
+    def _is_so(self) -> tuple[Any, ...]:
+        return self._rng.choice(self._ids[-12:]), *self._only()
+
+    def _only(self) -> tuple[Any, ...]:
+        choice = self._rng.choice
+        return (
+            choice((None, None, None, "pending", "running")),
+            choice((None, None, None, "{}", '{"a": "b"}')),
+            choice((None, None, None, self._time())), choice((None, None, None, self._time())),
+            choice((None, None, None, True, False)),
+        )  # fmt: skip
 
     def _reject(self) -> tuple[Any, ...]:
         rng = self._rng

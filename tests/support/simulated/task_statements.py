@@ -164,10 +164,10 @@ def get(store: Store, ids: list[UUID]) -> list[Row]:
 @statement
 def cancel(
     store: Store, task_id: UUID, now: datetime, version: Any, status: Any, schedule: Any,
-    done_until: Any, skipped_at: list[Any], skipped_why: list[Any], only: str | None,
+    done_until: Any, skipped_at: list[Any], skipped_why: list[Any], *only: Any,
 ) -> list[Row]:  # fmt: skip
     row = store.tasks.get(task_id)
-    if row is None or only not in (None, row["status"]):
+    if row is None or not _is_so(row, *only):
         return []
     seen = (version, status, schedule, done_until)
     now_is = tuple(row[name] for name in ("version", "status", "schedule", "done_until"))
@@ -176,6 +176,22 @@ def cancel(
     if not all_waits_seen(store, row):
         return []
     return cancel_row(store, row, now, skipped_at, skipped_why)
+
+
+@statement
+def is_so(store: Store, task_id: UUID, *only: Any) -> list[Row]:
+    row = store.tasks.get(task_id)
+    return [] if row is None or not _is_so(row, *only) else [{"id": task_id}]
+
+
+def _is_so(row: Row, status: Any, tag: Any, before: Any, after: Any, paused: Any) -> bool:
+    return (
+        status in (None, row["status"])
+        and (tag is None or json.loads(tag).items() <= json.loads(row["tags"]).items())
+        and (before is None or row["next_run_at"] < before)
+        and (after is None or row["next_run_at"] >= after)
+        and paused in (None, row["paused"])
+    )
 
 
 def cancel_row(
