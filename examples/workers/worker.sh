@@ -30,7 +30,28 @@ if [ "${1:-}" = --handle ]; then # this program started by itself, in a process 
 fi
 
 url=${DULY_REDIS_URL:-redis://127.0.0.1:6379/0} queue=${DULY_QUEUE:-default} api=${DULY_URL:-}
-case $url in *://:*@*) url=${url%%://*}://default:${url#*://:} ;; esac # redis-cli refuses a password without a user
+user=''
+decode() { # what %3A and its like in a URL stand for
+    text=$1
+    while case $text in *%??*) ;; *) false ;; esac; do
+        printf %s "${text%%\%*}"
+        text=${text#*%}
+        code=${text%"${text#??}"}
+        printf "\\$(printf %03o "0x$code")"
+        text=${text#??}
+    done
+    printf %s "$text"
+}
+case $url in
+*://*@*) # not as an argument of redis-cli: everybody sees those in the list of processes
+    name=${url#*://}
+    name=${name%@*}
+    user=$(decode "${name%%:*}")
+    REDISCLI_AUTH=$(decode "${name#*:}")
+    export REDISCLI_AUTH
+    url=${url%%://*}://${url##*@}
+    ;;
+esac
 drain_s=30
 host=$(uname -n | tr -c 'A-Za-z0-9_.\n-' '-')
 me=$host-$$-$(od -An -N4 -tx4 /dev/urandom | tr -d ' ')
@@ -44,7 +65,7 @@ stopping=
 trap 'stopping=${stopping:-$(date +%s)}' TERM INT
 trap 'rm -rf "$dir"' EXIT
 
-redis() { timeout 10 "$cli" --no-auth-warning -u "$url" "$@" 2>/dev/null; }
+redis() { timeout 10 "$cli" -u "$url" ${user:+--user "$user"} "$@" 2>/dev/null; }
 
 say() { echo "worker $me: $*" >&2; }
 
@@ -195,7 +216,7 @@ tell() { # what the attempt came to
 # ---- 6. Be told to stop
 keep_listening() {
     while kill -0 $$ 2>/dev/null && [ -d "$dir" ]; do
-        timeout 60 "$cli" --no-auth-warning -u "$url" SUBSCRIBE "duly:control:$me" >>"$dir/messages" 2>/dev/null
+        timeout 60 "$cli" -u "$url" ${user:+--user "$user"} SUBSCRIBE "duly:control:$me" >>"$dir/messages" 2>/dev/null
         sleep 0.5
     done
 }

@@ -1,7 +1,8 @@
-"""A Valkey (or Redis) of the kit's own, for the length of one run; it keeps nothing."""
+"""A Valkey (or Redis) of the kit's own, for the length of one run: with a password, and it keeps nothing."""
 
 import asyncio
 import contextlib
+import secrets
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator
@@ -27,14 +28,20 @@ async def own_server() -> AsyncIterator[str]:
     with tempfile.TemporaryDirectory(prefix="duly-conformance-") as name:
         folder = Path(name)
         port = ports.choose(folder / "port")
-        words = [str(main), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", name]
+        password = secrets.token_urlsafe()
+        settings = (
+            folder / "settings"
+        )  # in a folder that only this user can read, unlike a command line
+        settings.write_text(
+            f'port {port}\nbind 127.0.0.1\nsave ""\ndir {name}\nrequirepass {password}\n'
+        )
         with (folder / "log").open("wb") as log:
             server = await asyncio.create_subprocess_exec(
-                *words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                str(main), str(settings), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 preexec_fn=end_with_parent(),
             )  # fmt: skip
         try:
-            url = f"redis://127.0.0.1:{port}/0"
+            url = f"redis://:{password}@127.0.0.1:{port}/0"
             if not await _answers(url, server):
                 said = await anyio.Path(folder / "log").read_text(errors="replace")
                 raise StartError(f"Valkey does not start: {said[-500:]}")

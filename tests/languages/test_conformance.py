@@ -9,11 +9,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
+import psutil
 import pytest
 import redis
 from conformance_runs import EXAMPLES, WORKERS, Run, several
 from private_valkey import PrivateValkey
+from waiting import block_until
 
 from duly.nodes.conformance import chosen
 from duly.storage import keys
@@ -133,6 +136,39 @@ def test_the_sections_of_the_rules_are_those_of_the_protocol() -> None:
     page = (EXAMPLES.parents[1] / "docs" / "worker-protocol.md").read_text()
     sections = re.findall(r"^## (\d)\. ", page, re.MULTILINE)
     assert sections == sorted({number.split(".")[0] for number in RULES})
+
+
+def test_the_shell_example_hides_a_password_from_the_list_of_processes(
+    valkey: PrivateValkey,
+) -> None:
+    user, password = "a:b", "p@ss 100%/ü\\"
+    secret = f"{quote(user, safe='')}:{quote(password, safe='')}@"
+    env = {**os.environ, "DULY_REDIS_URL": valkey.url.replace("//", f"//{secret}")}
+    with redis.Redis.from_url(valkey.url, socket_timeout=10) as connection:
+        connection.acl_setuser(
+            user, True, passwords=f"+{password}", keys="*", channels="*", commands=["+@all"]
+        )
+        connection.acl_setuser("default", False)  # this connection stays
+        with subprocess.Popen(WORKERS["shell"], env=env, stderr=subprocess.DEVNULL) as worker:
+            try:
+                block_until(
+                    lambda: connection.pubsub_channels(keys.control("*")), 60, "the worker listens"
+                )
+                block_until(lambda: connection.keys(keys.worker("*")), 60, "the worker lives")
+                family = [psutil.Process(worker.pid), *psutil.Process(worker.pid).children(True)]
+                shown = [" ".join(words) for one in family if (words := _words(one))]
+            finally:
+                worker.terminate()
+    assert any("SUBSCRIBE" in line for line in shown)
+    assert not [line for line in shown if "p@ss" in line or secret in line]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        words: list[str] = process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+    return words
 
 
 # How the kit itself behaves
