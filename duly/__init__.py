@@ -31,6 +31,14 @@ if TYPE_CHECKING:
         Unreachable,
         Verdict,
     )
+    from duly.nodes.codec import (
+        Codec,
+        CodecError,
+        NotEncrypted,
+        Tampered,
+        UnknownKey,
+        Unreadable,
+    )
     from duly.nodes.transactions.submitting import submit_in, submit_in_sync
     from duly.nodes.worker import (
         AlreadyDone,
@@ -49,6 +57,8 @@ __all__ = [
     "AlreadyDone",
     "ApiError",
     "Client",
+    "Codec",
+    "CodecError",
     "Conflict",
     "Context",
     "Cron",
@@ -57,6 +67,7 @@ __all__ = [
     "Fail",
     "Invalid",
     "Next",
+    "NotEncrypted",
     "NotFound",
     "Occurrence",
     "Parent",
@@ -68,11 +79,14 @@ __all__ = [
     "Snooze",
     "Superseded",
     "SyncClient",
+    "Tampered",
     "Task",
     "TooLarge",
     "Unauthorized",
     "Unavailable",
+    "UnknownKey",
     "Unreachable",
+    "Unreadable",
     "Verdict",
     "Worker",
     "create_effects_table",
@@ -82,6 +96,7 @@ __all__ = [
 
 __version__ = version("duly")
 
+_CODEC = frozenset({"Codec", "CodecError", "NotEncrypted", "Tampered", "UnknownKey", "Unreadable"})
 _TRANSACTIONS = frozenset({"submit_in", "submit_in_sync"})
 _WORKER = frozenset(
     {
@@ -106,6 +121,7 @@ if not TYPE_CHECKING:  # a type checker should know the names above and no other
             raise AttributeError(f"module 'duly' has no attribute {name!r}")
         module = "duly.nodes.worker" if name in _WORKER else "duly.nodes.client"
         module = "duly.nodes.transactions.submitting" if name in _TRANSACTIONS else module
+        module = "duly.nodes.codec" if name in _CODEC else module
         value = getattr(import_module(module), name)
         globals()[name] = value
         return value

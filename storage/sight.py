@@ -40,6 +40,8 @@ class Liveness(msgspec.Struct):
     progress: list[Progress] = []
     unknown_types: list[str] = []
     """Of tasks that it gave back, since it has no handler for them."""
+    unreadable: list[str] = []
+    """Types of tasks that it gave back, since it cannot decode them, each with the reason."""
 
 
 class Worker(NamedTuple):

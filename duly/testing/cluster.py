@@ -11,6 +11,7 @@ import anyio
 import msgspec
 
 from duly.nodes.client import Client, Task
+from duly.nodes.codec import Codec
 from duly.nodes.node import open_context, tree
 from duly.nodes.server import Announce
 from duly.nodes.settings import Settings
@@ -47,14 +48,17 @@ class Cluster(Harness):
         now: datetime = START,
         *,
         patience_s: float = PATIENCE_S,
+        codec: Codec | None = None,
         **settings: Any,
     ) -> None:
         """`servers`: started ones, for one cluster at a time. `now`: what time it is at first.
 
-        `patience_s`: real seconds that handlers are given to end. `settings`: of the node, as in docs/settings.md.
+        `patience_s`: real seconds that handlers are given to end. `codec`: of the client; a worker brings its own.
+        `settings`: of the node, as in docs/settings.md.
         """
         super().__init__(now, patience_s)
         self._servers = servers
+        self._codec = codec
         self._settings = settings
         self._stack = AsyncExitStack()
         self._ids = count(1)
@@ -109,7 +113,7 @@ class Cluster(Harness):
                     raise RuntimeError("the node has ended before it was ready")
                 await asyncio.sleep(_LOOK_EVERY_S)
         self.url = announce.url
-        self._client = await self._stack.enter_async_context(Client(self.url))
+        self._client = await self._stack.enter_async_context(Client(self.url, codec=self._codec))
         self._stack.push_async_callback(self._stop_workers)
 
     async def _start(self, worker: Worker) -> None:

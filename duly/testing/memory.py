@@ -9,6 +9,7 @@ from typing import Self
 from uuid import UUID
 
 from duly.nodes.client import Client
+from duly.nodes.codec import Codec
 from duly.nodes.worker import Worker
 from duly.testing.api import MemoryTransport
 from duly.testing.errors import Open
@@ -26,8 +27,17 @@ class MemoryCluster(Harness):
     What it does not do raises `NotInMemory`.
     """
 
-    def __init__(self, now: datetime = START, *, patience_s: float = PATIENCE_S) -> None:
-        """`now`: what time it is at first. `patience_s`: real seconds that handlers are given to end."""
+    def __init__(
+        self,
+        now: datetime = START,
+        *,
+        patience_s: float = PATIENCE_S,
+        codec: Codec | None = None,
+    ) -> None:
+        """`now`: what time it is at first. `patience_s`: real seconds that handlers are given to end.
+
+        `codec`: of the client; a worker brings its own.
+        """
         super().__init__(now, patience_s)
         self._store = Store(self._clock)
         self._streams = new_streams()
@@ -36,7 +46,7 @@ class MemoryCluster(Harness):
         self._changed = asyncio.Event()
         self._is_called = False
         self._client = _MemoryClient(
-            MemoryTransport(self._store, self._clock, self._pump, self._cancel)
+            MemoryTransport(self._store, self._clock, self._pump, self._cancel), codec
         )
 
     @property
@@ -108,6 +118,6 @@ class MemoryCluster(Harness):
 
 
 class _MemoryClient(Client):
-    def __init__(self, transport: MemoryTransport) -> None:
-        super().__init__()
+    def __init__(self, transport: MemoryTransport, codec: Codec | None) -> None:
+        super().__init__(codec=codec)
         self._transport = transport

@@ -42,7 +42,7 @@ class MemoryWorker:
         self._runner = Runner(
             settings.worker_id, settings.concurrency, handlers, self,
             Starts(None, None, settings.worker_id), on_change, settings.processes,
-            settings.middleware, settings.now_ms,
+            settings.middleware, settings.now_ms, settings.codec,
         )  # fmt: skip
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stopping = asyncio.Event()

@@ -3,6 +3,7 @@ import { change } from "./api.js";
 import { ask, notice } from "./dialog.js";
 import { field, h } from "./dom.js";
 import { localTime } from "./filters.js";
+import { isSealed } from "./format.js";
 import { pretty, rawAt } from "./json.js";
 
 /** Ask for new values. `text`: the task as it came, for the digits of its numbers. */
@@ -32,7 +33,7 @@ function made(task, text) {
   if (task.schedule) {
     all.splice(1, 0, { name: "schedule", label: "Schedule, JSON", control: area("schedule", 4), read: checked });
   }
-  if ((task.hidden ?? []).includes("payload")) all.splice(all.findIndex((one) => one.name === "payload"), 1);
+  if ((task.hidden ?? []).includes("payload") || isSealed(task.payload)) all.splice(all.findIndex((one) => one.name === "payload"), 1);
   for (const one of all) one.before = one.control.value;
   return all;
 }

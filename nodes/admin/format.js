@@ -97,10 +97,17 @@ export const jsonLine = (value) => JSON.stringify(value, null, 1).replace(/\n\s*
 /** The last characters of an id, which differ where the first (a time) may not. */
 export const shortId = (id) => `…${id.slice(-12)}`;
 
+/** Whether only clients and workers can read it (docs/encryption.md). */
+export const isSealed = (value) => typeof value?.$encrypted?.key === "string";
+
+/** What is shown in the place of such a value. */
+export const sealed = (value) => h("span", { class: "hidden-value" }, `encrypted with key ${value.$encrypted.key}`);
+
 /** An error in a line: its message, or itself. */
 export function errorLine(error) {
   if (error === null || error === undefined) return "";
   if (typeof error === "string") return error;
+  if (isSealed(error)) return `${error.type}: encrypted`;
   if (typeof error.message === "string") return error.type ? `${error.type}: ${error.message}` : error.message;
   return JSON.stringify(error);
 }

@@ -19,7 +19,8 @@ class WorkerView(msgspec.Struct):
     """A live worker. What its sign of life does not tell is null.
 
     `held`: tasks it has taken and not reported. `seen_s`: seconds since it was last heard of. `unknown_types`: of
-    tasks that it gave back, since it has no handler for them.
+    tasks that it gave back, since it has no handler for them. `unreadable`: why it gave back others, whose payload it
+    cannot decode.
     """
 
     id: str
@@ -32,6 +33,7 @@ class WorkerView(msgspec.Struct):
     sdk: str | None
     seen_s: float
     unknown_types: list[str]
+    unreadable: list[str]
 
 
 class WorkerList(msgspec.Struct):
@@ -113,4 +115,5 @@ def _shown(worker: Worker) -> WorkerView:
     return WorkerView(
         worker.id, says.host, says.pid, says.queues, says.concurrency, says.running,
         worker.pending, says.sdk, round(worker.silent_s, 3), says.unknown_types,
+        says.unreadable,
     )  # fmt: skip

@@ -8,6 +8,7 @@ sync.py       SyncClient, SyncBulkCalls: the same methods for code without an ev
 models.py     tasks, runs, the ledger, alerts, queues, nodes and workers, as the API shows them
 options.py    what may be given, and how it is written as JSON
 schedules.py  Every and Cron
+sealing.py    what a codec does to submissions and answers
 values.py     times and durations
 transport.py  one HTTP session: repeats what may be repeated, turns answers into errors
 errors.py     the error tree
@@ -18,7 +19,6 @@ from duly.nodes.client.client import Client
 from duly.nodes.client.errors import (
     ApiError,
     Conflict,
-    DulyError,
     FieldError,
     Invalid,
     NotFound,
@@ -46,6 +46,7 @@ from duly.nodes.client.options import NewTask, QueueChanges, TaskChanges, TaskOp
 from duly.nodes.client.pages import Pages
 from duly.nodes.client.schedules import Cron, Every
 from duly.nodes.client.sync import SyncClient
+from duly.nodes.errors import DulyError
 
 __all__ = [
     "Alert",

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 from uuid import UUID
 
-from duly.nodes.client import options
+from duly.nodes.client import options, sealing
+from duly.nodes.codec import Codec
 from duly.storage.ids import uuid7
 
 Progress = bool | Callable[[int], None]
@@ -29,9 +30,9 @@ class Batch:
     some have ids of the caller's own, it is sent as it is, and once. The API refuses an id that it knows, and answers a known key by the first task.
     """
 
-    def __init__(self, tasks: Iterable[Mapping[str, Any]]) -> None:
-        """Raises TypeError or ValueError that names the option which is wrong."""
-        items = [options.submission(task) for task in tasks]
+    def __init__(self, tasks: Iterable[Mapping[str, Any]], codec: Codec | None = None) -> None:
+        """Raises TypeError or ValueError that names the option which is wrong, CodecError of the codec."""
+        items = [sealing.seal(codec, options.submission(task)) for task in tasks]
         self.ids: list[UUID] | None = None
         """Those made here, in the order of the tasks."""
         if any("id" in item for item in items):

@@ -4,10 +4,11 @@ from typing import Any, Final, Literal, TypedDict
 from urllib.parse import quote
 from uuid import UUID
 
-from duly.nodes.client import options
+from duly.nodes.client import options, sealing
 from duly.nodes.client.models import BulkJob, BulkPreview
 from duly.nodes.client.pages import Items, Pages, Send, listed
 from duly.nodes.client.values import Duration, When, duration, moment
+from duly.nodes.codec import Codec
 from duly.nodes.exact_json import ExactDecoder
 
 Action = Literal["cancel", "retry", "pause", "resume", "reschedule"]
@@ -36,8 +37,9 @@ _JOBS: Final[ExactDecoder[Items[BulkJob]]] = ExactDecoder(Items[BulkJob])
 class BulkCalls:
     """The calls under /v1/bulk, for a token of role `admin`."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, codec: Codec | None) -> None:
         self._send = send
+        self._codec = codec
 
     async def preview(
         self,
@@ -49,9 +51,9 @@ class BulkCalls:
     ) -> BulkPreview:
         """Tell how many tasks the action would be about, and show some; nothing is changed."""
         body = _body(action, where, run_at, delay) | {"dry_run": True}
-        return _PREVIEW.decode(
-            await self._send("POST", "/v1/bulk", options.encode(body), repeatable=True)
-        )
+        answer = await self._send("POST", "/v1/bulk", options.encode(body), repeatable=True)
+        found = _PREVIEW.decode(answer)
+        return found if self._codec is None else sealing.preview(self._codec, found)
 
     async def begin(
         self,

@@ -6,9 +6,10 @@ from typing import Final, Self
 from urllib.parse import quote
 from uuid import UUID
 
-from duly.nodes.client import waiting
+from duly.nodes.client import sealing, waiting
 from duly.nodes.client.models import Task, may_wait
 from duly.nodes.client.transport import Transport
+from duly.nodes.codec import Codec
 from duly.nodes.exact_json import ExactDecoder
 
 _TASK: Final[ExactDecoder[Task]] = ExactDecoder(Task)
@@ -17,9 +18,12 @@ _TASK: Final[ExactDecoder[Task]] = ExactDecoder(Task)
 class Calls:
     """A session with a node, for one event loop."""
 
-    def __init__(self, base_url: str, token: str | None, timeout_s: float) -> None:
+    def __init__(
+        self, base_url: str, token: str | None, timeout_s: float, codec: Codec | None
+    ) -> None:
         """See `Client`."""
         self._transport = Transport(base_url, token, timeout_s)
+        self._codec = codec
 
     async def __aenter__(self) -> Self:
         return self
@@ -59,7 +63,8 @@ class Calls:
         return self._may_wait(_TASK.decode(answer))
 
     def _may_wait(self, task: Task) -> Task:
-        return may_wait(task, self.wait)
+        shown = task if self._codec is None else sealing.task(self._codec, task)
+        return may_wait(shown, self.wait)
 
     async def _send(
         self,

@@ -4,7 +4,7 @@ from typing import Final, Unpack
 from urllib.parse import quote
 from uuid import UUID
 
-from duly.nodes.client import options
+from duly.nodes.client import options, sealing
 from duly.nodes.client.bulk import BulkCalls
 from duly.nodes.client.calls import path_of
 from duly.nodes.client.models import (
@@ -22,6 +22,7 @@ from duly.nodes.client.options import QueueChanges, TaskChanges
 from duly.nodes.client.pages import Items, Pages, listed
 from duly.nodes.client.submitting import Submitting
 from duly.nodes.client.values import When, moment
+from duly.nodes.codec import Codec
 from duly.nodes.exact_json import ExactDecoder
 
 _TASKS: Final[ExactDecoder[Items[Task]]] = ExactDecoder(Items[Task])
@@ -49,14 +50,17 @@ class Client(Submitting):
         base_url: str = "http://127.0.0.1:8080",
         token: str | None = None,
         timeout_s: float = 10.0,
+        *,
+        codec: Codec | None = None,
     ) -> None:
         """Prepare a client; the first call connects.
 
         `token`: bearer token, if the node asks for one. `timeout_s`: longest wait for one answer;
         a call that is repeated may take three times as long and the pauses between.
+        `codec`: encodes payloads, and decodes what the client shows; what it cannot decode is `Unreadable`.
         """
-        super().__init__(base_url, token, timeout_s)
-        self.bulk = BulkCalls(self._send)
+        super().__init__(base_url, token, timeout_s, codec)
+        self.bulk = BulkCalls(self._send, codec)
         """Actions on all tasks that a filter finds."""
 
     async def get_by_name(self, name: str) -> Task:
@@ -109,7 +113,7 @@ class Client(Submitting):
         Raises NotFound, Conflict if it is not pending, PreconditionFailed for another version.
         """
         headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
-        body = options.encode(options.changes(wanted))
+        body = options.encode(sealing.seal_change(self._codec, options.changes(wanted)))
         return self._task(await self._send("PATCH", path_of(id), body, headers=headers))
 
     async def retry(self, id: UUID | str) -> Task:  # noqa: A002 - the name that users see
@@ -144,7 +148,8 @@ class Client(Submitting):
         limit: int | None = None,
     ) -> Pages[Run]:
         """Return the finished attempts of a task, newest first; `limit`: most runs in all."""
-        return listed(self._send, path_of(id, "runs"), {}, _RUNS, limit)
+        shown = sealing.each(self._codec, sealing.run)
+        return listed(self._send, path_of(id, "runs"), {}, _RUNS, limit, shown)
 
     async def explain(self, id: UUID | str) -> Explanation:  # noqa: A002 - the name that users see
         """Say why a task has not run; raises NotFound."""
@@ -192,7 +197,8 @@ class Client(Submitting):
         limit: int | None = None,
     ) -> Pages[Occurrence]:
         """Return the due times of a task and what became of each, newest first, an open one before all."""
-        return listed(self._send, path_of(id, "ledger"), {}, _OCCURRENCES, limit)
+        shown = sealing.each(self._codec, sealing.occurrence)
+        return listed(self._send, path_of(id, "ledger"), {}, _OCCURRENCES, limit, shown)
 
     def verdicts(
         self,
@@ -212,7 +218,8 @@ class Client(Submitting):
         query = {"type": type, "queue": queue, "verdict": verdict, "reason": reason}
         for name, value in (("since", since), ("until", until)):
             query[name] = None if value is None else moment(name, value)
-        return listed(self._send, "/v1/ledger", query, _VERDICTS, limit)
+        shown = sealing.each(self._codec, sealing.verdict)
+        return listed(self._send, "/v1/ledger", query, _VERDICTS, limit, shown)
 
 
 def _queue_path(name: str) -> str:

@@ -11,6 +11,8 @@
         ├── TooLarge             413
         └── Unavailable          429, 503
 
+and those of `duly.nodes.codec`.
+
 A call that changes something and ends in Unreachable may have taken effect or not: its answer is
 lost. `submit` is the exception, since it repeats itself under an idempotency key.
 """
@@ -22,16 +24,14 @@ from typing import Any, Final
 
 import msgspec
 
+from duly.nodes.errors import DulyError
+
 
 class FieldError(msgspec.Struct, frozen=True):
     """One thing that is wrong with a request."""
 
     field: str = ""
     message: str = ""
-
-
-class DulyError(Exception):
-    """Base of all errors of the client."""
 
 
 class Unreachable(DulyError):

@@ -179,6 +179,8 @@ class LiveWorker(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since it was last heard of."""
     unknown_types: tuple[str, ...] = ()
     """Of tasks that it gave back, since it has no handler for them."""
+    unreadable: tuple[str, ...] = ()
+    """Why it gave back others, whose payload it cannot decode: `type: reason`."""
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.nodes.client import options, tracing
+from duly.nodes.client import options, sealing, tracing
 from duly.nodes.client.batches import Batch, Progress, stream
 from duly.nodes.client.calls import Calls
 from duly.nodes.client.errors import Conflict, NotFound
@@ -42,7 +42,7 @@ class Submitting(Calls):
         """
         task = {"type": type, "payload": payload, **task_options}
         once = options.make_once(task)
-        body = options.encode(options.submission(task))
+        body = options.encode(sealing.seal(self._codec, options.submission(task)))
         with tracing.submitting(type) as headers:
             answer = await self._send("POST", "/v1/tasks", body, headers=headers, repeatable=once)
         return self._task(answer)
@@ -54,7 +54,7 @@ class Submitting(Calls):
         lost is sent again, and still makes each task once; only one in which tasks have ids of your own is
         not.
         """
-        return await self._submit_batch(Batch(tasks))
+        return await self._submit_batch(Batch(tasks, self._codec))
 
     async def submit_many(
         self,

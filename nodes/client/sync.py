@@ -16,6 +16,7 @@ from duly.nodes.client.client import Client
 from duly.nodes.client.loop_thread import LoopThread
 from duly.nodes.client.options import NewTask
 from duly.nodes.client.pages import Pages
+from duly.nodes.codec import Codec
 
 C = TypeVar("C")
 C_co = TypeVar("C_co", covariant=True)
@@ -81,9 +82,12 @@ class SyncClient(_Sync[Client]):
         base_url: str = "http://127.0.0.1:8080",
         token: str | None = None,
         timeout_s: float = 10.0,
+        *,
+        codec: Codec | None = None,
     ) -> None:
         """See `Client`."""
-        super().__init__(Client(base_url, token, timeout_s), LoopThread("duly-client"))
+        client = Client(base_url, token, timeout_s, codec=codec)
+        super().__init__(client, LoopThread("duly-client"))
         self.bulk = SyncBulkCalls(self._calls.bulk, self._thread)
         """Actions on all tasks that a filter finds."""
 

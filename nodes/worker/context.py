@@ -5,6 +5,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from duly.nodes.codec import Codec
 from duly.nodes.worker import completing
 from duly.nodes.worker.effects import ExactlyOnce, Guard
 from duly.nodes.worker.outcomes import Superseded
@@ -34,6 +35,7 @@ class Context:
         "_stopped",
         "attempt",
         "cancelled",
+        "codec",
         "deadline",
         "id",
         "progress_made",
@@ -61,6 +63,8 @@ class Context:
     """What `progress` was last called with."""
     state: Any
     """What the worker's lifespan yielded: pools, clients. None without one, and in a process."""
+    codec: Codec | None
+    """The worker's: what the attempt comes to is stored as it makes it."""
     deadline: float
     """When the attempt's time is up, on this machine's monotonic clock (`time.monotonic()`)."""
     traceparent: str | None
@@ -83,6 +87,7 @@ class Context:
         worker: str,
         state: Any = None,
         parent: bytes | None = None,
+        codec: Codec | None = None,
     ) -> None:
         """Made by the worker. `due_us`: the due time in microseconds since the epoch."""
         self.id = id
@@ -92,6 +97,7 @@ class Context:
         self.attempt = attempt
         self.worker = worker
         self.state = state
+        self.codec = codec
         self.progress_made = None
         self.deadline = deadline
         self.traceparent = None
@@ -171,7 +177,7 @@ class Context:
         """
         self._refuse_if_cancelled()
         if self._guard is None:
-            self._guard = Guard(self.id, self.due, self.token)
+            self._guard = Guard(self.id, self.due, self.token, self.codec)
         return ExactlyOnce(self._guard, connection)
 
     async def complete_in(self, connection: object, result: Any = None) -> None:
@@ -192,12 +198,12 @@ class Context:
         if the result cannot be stored.
         """
         self._refuse_if_cancelled()
-        await completing.complete(connection, self.id, self.token, result, self.worker)
+        await completing.complete(connection, self.id, self.token, result, self.worker, self.codec)
 
     def complete_in_sync(self, connection: object, result: Any = None) -> None:
         """`complete_in` for plain functions, and the connections of `duly.submit_in_sync`."""
         self._refuse_if_cancelled()
-        completing.complete_sync(connection, self.id, self.token, result, self.worker)
+        completing.complete_sync(connection, self.id, self.token, result, self.worker, self.codec)
 
     def _refuse_if_cancelled(self) -> None:
         if self.cancelled:
@@ -212,7 +218,7 @@ class Context:
     def __reduce__(self) -> tuple[Any, ...]:
         """In a process of its own a handler has what tells of the attempt, and no more."""
         given = (self.id, self.type, self.queue, self.token, self.attempt, self._due_us)
-        return _remade, (*given, self.deadline, self.worker, self.traceparent)
+        return _remade, (*given, self.deadline, self.worker, self.traceparent, self.codec)
 
     def __repr__(self) -> str:
         return f"<Context {self.type} {self.id} attempt {self.attempt} token {self.token}>"
@@ -228,10 +234,11 @@ def _remade(
     deadline: float,
     worker: str,
     traceparent: str | None,
+    codec: Codec | None,
 ) -> Context:
     made = Context(
         id=id, type=type, queue=queue, token=token, attempt=attempt, due_us=due_us,
-        deadline=deadline, worker=worker,
+        deadline=deadline, worker=worker, codec=codec,
     )  # fmt: skip
     made.traceparent = traceparent
     return made

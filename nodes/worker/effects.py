@@ -24,21 +24,27 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final
 
-from duly.nodes import exact_json
+from duly.nodes.codec import Codec
 from duly.nodes.transactions.drivers import (
     AsyncDriver,
     BlockingDriver,
     async_driver,
     blocking_driver,
 )
-from duly.nodes.worker.outcomes import RESULT_BYTES_MAX, AlreadyDone, Fail, Superseded
+from duly.nodes.worker.outcomes import (
+    AlreadyDone,
+    Fail,
+    Superseded,
+    TooLong,
+    kept_result,
+    result_json,
+)
 from duly.storage.queries import statements
 
 _Row = Sequence[Any]
 _Steps = Generator[tuple[str, tuple[object, ...]], _Row | None, None]
 
 _TABLE: Final = ("effects_create_table", "effects_create_index")
-_DECODER: Final = exact_json.ExactDecoder[Any]()
 
 
 class Effect:
@@ -57,17 +63,20 @@ class Effect:
 class Guard:
     """The key under which one attempt applies its effect."""
 
-    def __init__(self, task_id: str, occurrence: datetime, token: int) -> None:
+    def __init__(
+        self, task_id: str, occurrence: datetime, token: int, codec: Codec | None = None
+    ) -> None:
         self._task_id = task_id
         self._occurrence = occurrence.isoformat()
         self._token = token
+        self._codec = codec
         self._applied = False
 
     def before(self) -> _Steps:
         """The steps at the beginning of the transaction.
 
         Raises AlreadyDone or Superseded if the effect must not be applied (again), RuntimeError if
-        this very attempt has applied it.
+        this very attempt has applied it, CodecError if the stored result cannot be read.
         """
         key = (self._task_id, self._occurrence, self._token)
         if (yield statements()["effect_claim"], key) is not None:
@@ -83,12 +92,12 @@ class Guard:
                 "exactly_once was used twice in one attempt: a task has one effect; "
                 "put all that belongs to it into one block"
             )
-        raise AlreadyDone(None if result is None else _DECODER.decode(result))
+        raise AlreadyDone(None if result is None else kept_result(result, self._codec))
 
     def after(self, effect: Effect) -> _Steps:
         """The steps at its end. Raises Fail if the result cannot be stored."""
         if effect.result is not None:
-            text = _encode(effect.result)
+            text = _encode(effect.result, self._codec)
             yield statements()["effect_result"], (self._task_id, self._occurrence, text)
 
     def applied(self) -> None:
@@ -238,11 +247,10 @@ def _explain(sql: str, error: Exception) -> None:
         )
 
 
-def _encode(result: object) -> str:
+def _encode(result: object, codec: Codec | None) -> str:
     try:
-        body = exact_json.encode(result)
+        return result_json(result, codec).decode()
+    except TooLong as error:
+        raise Fail(f"of the effect: {error}") from None
     except Exception as error:
         raise Fail(f"the effect's result cannot be stored: {error}") from error
-    if len(body) > RESULT_BYTES_MAX:
-        raise Fail(f"the effect's result has {len(body)} bytes, more than {RESULT_BYTES_MAX}")
-    return body.decode()

@@ -46,7 +46,7 @@ class Handler:
         try:
             arguments = self._arguments(ctx, payload)
         except Exception as error:  # noqa: BLE001 - a __post_init__ may raise anything
-            return _undecodable(error)
+            return _undecodable(error, ctx)
         try:
             if self.place == "loop" and not calls.wraps:
                 value = await self._function(*arguments)
@@ -55,20 +55,20 @@ class Handler:
         except (asyncio.CancelledError, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - SystemExit too is only this task's failure
-            return outcomes.raised(error)
-        return outcomes.completed(value)
+            return outcomes.raised(error, ctx.codec)
+        return outcomes.completed(value, ctx.codec)
 
     def run_blocking(self, ctx: Context, payload: bytes) -> Outcome:
         """Run a plain handler to its outcome, in the thread of the caller."""
         try:
             arguments = self._arguments(ctx, payload)
         except Exception as error:  # noqa: BLE001 - a __post_init__ may raise anything
-            return _undecodable(error)
+            return _undecodable(error, ctx)
         try:
             value = self._function(*arguments)
         except BaseException as error:  # noqa: BLE001 - SystemExit too is only this task's failure
-            return outcomes.raised(error)
-        return outcomes.completed(value)
+            return outcomes.raised(error, ctx.codec)
+        return outcomes.completed(value, ctx.codec)
 
     def _arguments(self, ctx: Context, payload: bytes) -> tuple[Any, ...]:
         return (ctx,) if self._decoder is None else (ctx, self._decoder.decode(payload))
@@ -113,10 +113,9 @@ def _check_sendable(function: Callable[..., Any], place: Place) -> None:
         )
 
 
-def _undecodable(error: Exception) -> Outcome:
-    return outcomes.failure(
-        "invalid_payload", f"the payload does not fit the handler: {error}", retry=False
-    )
+def _undecodable(error: Exception, ctx: Context) -> Outcome:
+    text = f"the payload does not fit the handler: {error}"
+    return outcomes.failure("invalid_payload", text, retry=False, codec=ctx.codec)
 
 
 def _payload_decoder(

@@ -27,6 +27,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from duly.nodes import exact_json
+from duly.nodes.codec import Codec, CodecError
+from duly.nodes.codec.envelope import is_sealed, opened_json, sealed_error, sealed_json
 from duly.nodes.transactions.drivers import detail, sqlstate
 from duly.storage.stream_facts import REPORT_JSON_BYTES_MAX
 
@@ -110,14 +112,38 @@ _COMPLETED: Final = "DU003"
 _RESULT: Final = exact_json.ExactDecoder[Any]()
 
 
-def over(error: BaseException) -> BaseException:
+def over(error: BaseException, codec: Codec | None = None) -> BaseException:
     """AlreadyDone or Superseded if that is what an error of PostgreSQL says; else the error itself."""
     state = sqlstate(error)
     if state == _STALE:
         return Superseded(str(error))
     if state == _COMPLETED:
-        return AlreadyDone(_RESULT.decode((detail(error) or "null").encode()))
+        try:
+            return AlreadyDone(kept_result(detail(error) or "null", codec))
+        except CodecError as unread:
+            return unread
     return error
+
+
+def kept_result(text: str, codec: Codec | None) -> Any:
+    """A result that an attempt has stored in PostgreSQL itself; raises CodecError if it cannot be read."""
+    data = text.encode()
+    return _RESULT.decode(opened_json(codec, data) if is_sealed(data) else data)
+
+
+def result_json(value: object, codec: Codec | None) -> bytes:
+    """A result as it is stored; raises what `exact_json.encode` does, CodecError, and TooLong."""
+    body = exact_json.encode(value)
+    if codec is not None:
+        body = sealed_json(codec, body)
+    if len(body) > RESULT_BYTES_MAX:
+        kind = "" if codec is None else ", encrypted"
+        raise TooLong(f"the result has {len(body)} bytes{kind}, more than {RESULT_BYTES_MAX}")
+    return body
+
+
+class TooLong(Exception):
+    """A result has more bytes than may be stored."""
 
 
 class Outcome(NamedTuple):
@@ -137,36 +163,40 @@ SUPERSEDED: Final = Outcome("superseded")
 """An attempt that is not to be reported."""
 
 
-def completed(value: object) -> Outcome:
+def completed(value: object, codec: Codec | None = None) -> Outcome:
     """Return the outcome of a handler that returned `value`: a failure if it cannot be stored."""
     try:
-        body = exact_json.encode(value)
+        body = result_json(value, codec)
+    except TooLong as error:
+        return failure("result_too_large", str(error), retry=False)
     except Exception as error:  # noqa: BLE001 - a property of the value may raise anything
-        return failure("invalid_result", f"the result cannot be stored: {error}", retry=False)
-    if len(body) > RESULT_BYTES_MAX:
-        text = f"the result has {len(body)} bytes, more than {RESULT_BYTES_MAX}"
-        return failure("result_too_large", text, retry=False)
+        text = f"the result cannot be stored: {error}"
+        return failure("invalid_result", text, retry=False, codec=codec)
     return Outcome("completed", body)
 
 
-def raised(error: BaseException) -> Outcome:
+def raised(error: BaseException, codec: Codec | None = None) -> Outcome:
     """Return the outcome of a handler that raised `error`; SUPERSEDED: it is not to be reported."""
-    leaves = [over(leaf) for leaf in _leaves(error)]  # a task group wraps what was raised in it
+    # A task group wraps what was raised in it.
+    leaves = [over(leaf, codec) for leaf in _leaves(error)]
     if any(isinstance(leaf, Superseded) for leaf in leaves):
         return SUPERSEDED
     if isinstance(leaves[0], AlreadyDone) and all(isinstance(e, AlreadyDone) for e in leaves):
-        return completed(leaves[0].result)
+        return completed(leaves[0].result, codec)
     if isinstance(error, Snooze):
         return snoozed(error.delay_s)
     if isinstance(error, Retry):
-        return _failed(error, retry=True, delay_s=error.delay_s)
-    return _failed(error, retry=not isinstance(error, Fail))
+        return _failed(error, codec, retry=True, delay_s=error.delay_s)
+    return _failed(error, codec, retry=not isinstance(error, Fail))
 
 
-def failure(kind: str, message: str, *, retry: bool) -> Outcome:
-    """Return a failure that Duly found, named by `kind` instead of an exception's class."""
-    body = {"type": kind, "message": clean(message)[:ERROR_TEXT_MAX]}
-    return Outcome("failed", msgspec.json.encode(body), retry)
+def failure(kind: str, message: str, *, retry: bool, codec: Codec | None = None) -> Outcome:
+    """Return a failure that Duly found, named by `kind` instead of an exception's class.
+
+    `codec`: for a message that may tell something of the payload or the result.
+    """
+    told = {"message": clean(message)[:ERROR_TEXT_MAX]}
+    return Outcome("failed", _error_json(kind, told, codec), retry)
 
 
 def snoozed(delay_s: float) -> Outcome:
@@ -179,17 +209,25 @@ def clean(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def _failed(error: BaseException, *, retry: bool, delay_s: float | None = None) -> Outcome:
+def _failed(
+    error: BaseException, codec: Codec | None, *, retry: bool, delay_s: float | None = None
+) -> Outcome:
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - a broken __str__ must not hide the failure itself
         message = "the exception's text cannot be shown"
-    body = {
-        "type": type(error).__qualname__,
-        "message": clean(message)[:ERROR_TEXT_MAX],
-        "traceback": _traceback(error),
-    }
-    return Outcome("failed", msgspec.json.encode(body), retry, delay_s)
+    told = {"message": clean(message)[:ERROR_TEXT_MAX], "traceback": _traceback(error)}
+    body = _error_json(type(error).__qualname__, told, codec)
+    return Outcome("failed", body, retry, delay_s)
+
+
+def _error_json(kind: str, told: dict[str, str], codec: Codec | None) -> bytes:
+    if codec is not None:
+        try:
+            return sealed_error(codec, kind, told)
+        except CodecError as error:
+            told = {"message": f"what it said cannot be encrypted: {error}"}
+    return msgspec.json.encode({"type": kind, **told})
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

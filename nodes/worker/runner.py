@@ -15,6 +15,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from duly.nodes import logs
+from duly.nodes.codec import Codec, CodecError
+from duly.nodes.codec import task as encoded
 from duly.nodes.worker import outcomes, tracing
 from duly.nodes.worker.calling import Calls, Middleware
 from duly.nodes.worker.context import Context
@@ -35,7 +37,7 @@ PROGRESS_MAX = 1000
 """Of at most so many attempts it is told how far they are."""
 
 UNKNOWN_TYPES_MAX = 20
-"""At most so many types that it has no handler for are told."""
+"""At most so many types that it has no handler for are told, and so many reasons why it cannot read some."""
 
 TIMEOUT_S_MAX = 10 * 366 * 86_400.0
 """Longest timer that is set: ten years."""
@@ -65,6 +67,7 @@ class Runner:
         processes: int = 1,
         middleware: list[Middleware] | None = None,
         clock_ms: Callable[[], float] = now_ms,
+        codec: Codec | None = None,
     ) -> None:
         """`on_room` is called whenever a slot becomes free. `clock_ms`: milliseconds since the epoch."""
         self._worker_id = worker_id
@@ -74,6 +77,7 @@ class Runner:
         self._starts = starts
         self._on_room = on_room
         self._now_ms = clock_ms
+        self._codec = codec
         self._loop = asyncio.get_running_loop()
         self._threads = Threads("duly-handler")
         self._calls = Calls(self._threads, processes, middleware or [])
@@ -82,6 +86,7 @@ class Runner:
         self._runs: dict[tuple[str, int], Run] = {}
         self._expected: dict[tuple[str, int], bool] = {}
         self._unknown_types: set[str] = set()
+        self._unreadable: set[str] = set()
         self._changed = asyncio.Event()
         self._closed = False
         self._hurried = False
@@ -116,6 +121,8 @@ class Runner:
             signs["progress"] = made[:PROGRESS_MAX]
         if self._unknown_types:
             signs["unknown_types"] = sorted(self._unknown_types)[:UNKNOWN_TYPES_MAX]
+        if self._unreadable:
+            signs["unreadable"] = sorted(self._unreadable)[:UNKNOWN_TYPES_MAX]
         return signs
 
     # Into a slot
@@ -141,6 +148,12 @@ class Runner:
         if handler is None:
             self._unknown(entry)
             return
+        if not encoded.is_readable(self._codec, entry):
+            try:
+                entry = encoded.opened(self._codec, entry)
+            except CodecError as error:
+                self._unread(entry, error)
+                return
         timeout_s = min(entry.timeout_s, TIMEOUT_S_MAX)
         ctx = Context(
             id=entry.id,
@@ -153,6 +166,7 @@ class Runner:
             worker=self._worker_id,
             state=self.state,
             parent=entry.parent,
+            codec=self._codec,
         )
         self._runs[key] = run = Run(entry, ctx, handler, self._now_ms())
         run.timer = self._loop.call_later(timeout_s, self._stop, run, TIMED_OUT)
@@ -211,6 +225,14 @@ class Runner:
             )
         self._give_back(entry, GIVE_BACK_DELAY_S)
 
+    def _unread(self, entry: Entry, error: CodecError) -> None:
+        """Another worker may have the key, or this one after its next start: the task is not to blame."""
+        reason = f"{entry.type}: {error}"
+        if reason not in self._unreadable and len(self._unreadable) < UNKNOWN_TYPES_MAX:
+            self._unreadable.add(reason)
+            log.warning("cannot read tasks, given back for other workers: %s", reason)
+        self._give_back(entry, GIVE_BACK_DELAY_S)
+
     # Out of a slot
 
     def _answered(self, run: Run, question: asyncio.Task[Verdict]) -> None:
@@ -233,7 +255,7 @@ class Runner:
         elif task.cancelled():
             outcome = outcomes.failure("CancelledError", "the handler cancelled itself", retry=True)
         elif (error := task.exception()) is not None:
-            outcome = outcomes.raised(error)
+            outcome = outcomes.raised(error, self._codec)
         else:
             outcome = task.result()
         self._settle(run, outcome)

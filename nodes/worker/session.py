@@ -17,6 +17,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from duly.actors.patience import Patience
+from duly.nodes.codec import Codec
 from duly.nodes.worker.calling import Middleware
 from duly.nodes.worker.control import Control
 from duly.nodes.worker.handlers import Handlers
@@ -55,6 +56,7 @@ class Settings:
     lifespan: Callable[[], AbstractAsyncContextManager[Any]]
     now_ms: Callable[[], float] = now_ms
     """What time reports say it is, milliseconds since the epoch."""
+    codec: Codec | None = None
 
 
 class Session:
@@ -80,6 +82,7 @@ class Session:
             settings.processes,
             settings.middleware,
             settings.now_ms,
+            settings.codec,
         )
         self._liveness = Liveness(
             self._conveyor,

@@ -13,7 +13,7 @@ from duly.storage.conveyor import Entry
 
 class _Error(msgspec.Struct):
     type: str
-    message: str
+    message: str = ""
 
 
 _error = msgspec.json.Decoder(_Error)
@@ -57,5 +57,8 @@ def end(span: Any, outcome: Outcome | None) -> None:
     span.set_attribute("duly.outcome", "unwanted" if outcome is None else outcome.kind)
     if outcome is not None and outcome.kind == "failed" and outcome.body is not None:
         said = _error.decode(outcome.body)
-        span.set_status(trace_context.api().StatusCode.ERROR, f"{said.type}: {said.message}")
+        text = (
+            f"{said.type}: {said.message}" if said.message else said.type
+        )  # encrypted: no message
+        span.set_status(trace_context.api().StatusCode.ERROR, text)
     span.end()

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
+from duly.nodes.codec import Codec
 from duly.nodes.worker.blocking import run_until_done
 from duly.nodes.worker.calling import Middleware
 from duly.nodes.worker.handlers import Handlers
@@ -59,6 +60,7 @@ class Worker:
         token: str | None = None,
         drain_timeout_s: float = 30.0,
         processes: int | None = None,
+        codec: Codec | None = None,
     ) -> None:
         """Prepare a worker; nothing is connected yet.
 
@@ -71,6 +73,7 @@ class Worker:
         `on_lost = fail` may start; without `api` such tasks are given back.
         `drain_timeout_s`: how long `stop` lets running handlers go on.
         `processes`: most handlers at once that run in processes; None: one for each processor.
+        `codec`: decodes payloads, and encodes results and what errors say. Tasks that cannot be decoded are given back.
 
         Raises ValueError or TypeError that names what is wrong.
         """
@@ -94,6 +97,7 @@ class Worker:
             raise ValueError(f"drain_timeout_s is 0 or more seconds, not {drain_timeout_s}")
         if processes is not None and not 1 <= processes <= CONCURRENCY_MAX:
             raise ValueError(f"processes is 1 to {CONCURRENCY_MAX}, not {processes}")
+        self._codec = codec
         self._processes = processes or os.cpu_count() or 1
         self._middleware: list[Middleware] = []
         self._lifespan: Lifespan | None = None
@@ -243,6 +247,7 @@ class Worker:
             processes=self._processes,
             middleware=self._middleware,
             lifespan=self._lifespan or contextlib.nullcontext,
+            codec=self._codec,
         )
 
     def _signalled(self) -> None:

@@ -374,3 +374,21 @@ async def test_the_link_of_the_view_is_in_sight_on_a_telephone(admin: Site) -> N
     link = page.get_by_role("link", name="Audit")
     await expect(link).to_have_attribute("aria-current", "page")
     await expect(link).to_be_in_viewport(ratio=1)
+
+
+async def test_what_is_encrypted_is_shown_as_that(guarded: RunningNode, admin: Site) -> None:
+    sealed = {"$encrypted": {"key": "2026-11", "data": "c2VjcmV0"}}
+    task = await guarded.running_task("mail.send", payload=sealed, max_retries=0)
+    body = {"token": task.version, "outcome": "failed", "error": {"type": "Boom", **sealed}}
+    assert (await guarded.call("POST", f"/v1/tasks/{task.id}/report", body)).status == 200
+    waiting = await guarded.client.submit("mail.send", sealed, run_at=FAR)
+    page = await admin.open(f"/admin/tasks/{task.id}", role="admin")
+    for name, text in (("Payload", ""), ("Error", "Boom")):
+        shown = page.get_by_role("region", name=name, exact=True)
+        await expect(shown).to_contain_text(f"{text}encrypted with key 2026-11")
+        await expect(shown).not_to_contain_text("c2VjcmV0")
+    await expect(page.get_by_text("Boom: encrypted").first).to_be_visible()
+    await page.goto(f"/admin/tasks/{waiting.id}")
+    await page.get_by_role("button", name="Edit", exact=True).click()
+    await expect(page.get_by_label("Tags, a JSON object of texts")).to_be_visible()
+    await expect(page.get_by_label("Payload, JSON")).to_have_count(0)

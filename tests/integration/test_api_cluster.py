@@ -58,7 +58,7 @@ async def test_the_live_workers(node: RunningNode, redis_url: str) -> None:
         assert found["sdk"] == {
             "id": "sdk", "host": socket.gethostname(), "pid": os.getpid(), "queues": ["default"],
             "concurrency": 7, "running": found["sdk"]["running"], "held": found["sdk"]["held"],
-            "sdk": f"duly-python/{version('duly')}", "unknown_types": [],
+            "sdk": f"duly-python/{version('duly')}", "unknown_types": [], "unreadable": [],
         }  # fmt: skip
         # What a worker in another language does not tell is null.
         assert found["hand"]["concurrency"] == 10

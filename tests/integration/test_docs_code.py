@@ -15,6 +15,7 @@ from worker_rig import running
 
 import duly
 from duly.actors.runtime import Actor, Child, Mailbox, Reply, Supervisor
+from duly.contrib.aes_siv import AesSiv
 from duly.nodes.client import Task
 from duly.nodes.worker import Worker
 
@@ -89,6 +90,29 @@ async def test_follow_ups(
         await execute(join, names)
         assert len(names["parts"]) == 10
         await completed(node, "join")
+
+
+async def test_the_page_on_encryption(
+    node: RunningNode, redis_url: str, connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, rotate, own = blocks("encryption.md")
+    monkeypatch.setenv("DULY_KEY_2026_11", AesSiv.new_key())
+    begin = begin.replace("http://127.0.0.1:8080", node.url)
+    names: dict[str, Any] = {}
+    await execute(begin.replace("redis://localhost:6379/0", redis_url), names)
+    async with names["client"] as client, running(names["worker"]):
+        task = await client.submit("letter.send", {"to": "Ada"})
+        assert (await task.wait(60)).result == {"sent to": "Ada"}
+        waiting = await client.submit("letter.send", {"to": "Bob"}, delay=3600)
+        await execute(rotate, names)
+        assert (await client.get(waiting.id)).version > waiting.version
+        (count,) = blocks("encryption.md", "sql")
+        assert [tuple(row) for row in await connection.fetch(count)] == [("2026-11", 1)]
+    await execute(own, names)
+    packed = names["Compressed"]()
+    async with duly.Client(node.url, codec=packed) as client:
+        task = await client.submit("letter.send", {"to": "Ada"}, delay=3600)
+        assert (await client.get(task.id)).payload == {"to": "Ada"}
 
 
 async def test_tasks_in_a_transaction_of_sql(connection: Any) -> None:

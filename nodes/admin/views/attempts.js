@@ -1,7 +1,7 @@
 // The story of a task: what became of each due time, each attempt with a bar that shows when it ran, and the
 // reports that were refused. The newest first.
 import { h } from "../dom.js";
-import { KINDS, badge, duration, errorLine, nowMs, time } from "../format.js";
+import { KINDS, badge, duration, errorLine, isSealed, nowMs, sealed, time } from "../format.js";
 import { rawAt, view as jsonView } from "../json.js";
 import { pager, table } from "../table.js";
 
@@ -77,6 +77,7 @@ function said(run, raw) {
   }
   if ((run.hidden ?? []).includes("result")) return h("span", { class: "hidden-value" }, "hidden");
   if (run.result === null || run.result === undefined) return null;
+  if (isSealed(run.result)) return sealed(run.result);
   return h("details", null, h("summary", null, "result"), jsonView(raw("result")));
 }
 

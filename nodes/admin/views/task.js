@@ -2,7 +2,7 @@
 import { buttons } from "../actions.js";
 import { getExact, withQuery } from "../api.js";
 import { fill, h, refresh } from "../dom.js";
-import { badge, count, duration, errorLine, schedule, time } from "../format.js";
+import { badge, count, duration, errorLine, isSealed, schedule, sealed, time } from "../format.js";
 import { rawAt, view as jsonView } from "../json.js";
 import { onChange } from "../live.js";
 import { attempts } from "./attempts.js";
@@ -117,6 +117,7 @@ function value(title, task, name, text) {
 
 function body(task, name, text) {
   if ((task.hidden ?? []).includes(name)) return h("span", { class: "hidden-value" }, "hidden from this role");
+  if (isSealed(task[name])) return [name === "error" && h("p", { class: "bad-text" }, task.error.type), sealed(task[name])];
   if (name !== "error") return jsonView(rawAt(text, name));
   const trace = task.error?.traceback;
   return [

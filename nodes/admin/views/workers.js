@@ -11,6 +11,7 @@ const COLUMNS = [
   { name: "Running", num: true, cell: (worker) => `${count(worker.running)} of ${count(worker.concurrency)}` },
   { name: "Held", num: true, cell: (worker) => count(worker.held) },
   { name: "No handler for", cell: (worker) => worker.unknown_types.map((type) => h("span", { class: "badge warn" }, type)) },
+  { name: "Cannot read", cell: (worker) => worker.unreadable.map((reason) => h("span", { class: "badge warn" }, reason)) },
   { name: "SDK", cell: (worker) => worker.sdk },
   { name: "Last heard of", num: true, cell: (worker) => h("span", { class: worker.seen_s > 6 ? "warn-text" : null }, `${duration(worker.seen_s)} ago`) },
 ];
