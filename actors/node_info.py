@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable
 from datetime import datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("duly.nodes")
 
 _VERSION = version("duly")
-_SCHEMA = migrations()[-1].version
+
+SCHEMA: Final = migrations()[-1].version
+"""The newest migration of the database that this version knows."""
 
 
 class NodeInfo(msgspec.Struct):
@@ -63,7 +65,7 @@ def own(context: "Context", started_at: datetime, slots: int) -> bytes:
         NodeInfo(
             socket.gethostname(), os.getpid(), started_at, slots, zones.VERSION,
             version=_VERSION,
-            schema=_SCHEMA,
+            schema=SCHEMA,
             wheel_entries=vitals.wheel_entries,
             ready_entries=vitals.ready_entries,
             lag_p99_s=context.meters.lag_p99_s(clock.now_us()),
@@ -82,6 +84,12 @@ def read(words: bytes) -> NodeInfo | None:
         return _decoder.decode(words)
     except msgspec.DecodeError:
         return None
+
+
+def schema_of(words: bytes) -> int:
+    """The newest migration that the node of these words knows; 0 if it does not say: it is older, then."""
+    info = read(words)
+    return 0 if info is None or info.schema is None else info.schema
 
 
 class ZoneVersions:

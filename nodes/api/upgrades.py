@@ -26,15 +26,10 @@ def check(context: Context, new: Iterable[NewTask]) -> None:
         raise unavailable(
             "this node does not know yet whether all nodes know of follow-ups: Redis has not said"
         )
-    older = sorted(name for name, said in words.items() if _schema(said) < _FOLLOW_UPS)
+    older = sorted(name for name, said in words.items() if node_info.schema_of(said) < _FOLLOW_UPS)
     if older:
         named = ", ".join(older[:_NAMED]) + (", …" if len(older) > _NAMED else "")
         raise unavailable(
             "on_success, on_failure and after are taken once every node knows of them; "
             f"of an older version are: {named}"
         )
-
-
-def _schema(said: bytes) -> int:
-    info = node_info.read(said)
-    return 0 if info is None or info.schema is None else info.schema

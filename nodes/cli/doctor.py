@@ -4,10 +4,12 @@ import argparse
 import asyncio
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from duly.actors.node_info import SCHEMA, schema_of
 from duly.nodes.cli import settings
 from duly.nodes.settings import Settings
 from duly.storage import checkup, stores
@@ -87,8 +89,17 @@ async def _nodes(redis_url: str) -> list[Finding]:
     finally:
         await members.close()
     alive = [name for name, silent in silent_s.items() if silent is not None and silent < 10]
+    return [about_nodes({name: known[name] for name in alive})]
+
+
+def about_nodes(alive: Mapping[str, bytes]) -> Finding:
+    """Of the live nodes, by what each says of itself: whether there are any, all of this version or of a newer one."""
     if not alive:
-        return [
-            Finding("warn", "nodes", "none lives: nothing is fired", "start one with duly node")
-        ]
-    return [Finding("ok", "nodes", f"{len(alive)} alive")]
+        return Finding("warn", "nodes", "none lives: nothing is fired", "start one with duly node")
+    older = sorted(name for name, said in alive.items() if schema_of(said) < SCHEMA)
+    if older:
+        said = f"{len(alive)} alive, of an older version are: {', '.join(older)}"
+        return Finding(
+            "warn", "nodes", said, "finish the upgrade: replace them by nodes of this version"
+        )
+    return Finding("ok", "nodes", f"{len(alive)} alive")
