@@ -6,15 +6,17 @@ from its second beat on, so that a process that dies at once moves no slot. Each
 beats: when Redis has lost its data, a node that was established is so again with its next beat.
 """
 
+import time
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 from duly.storage import keys
 from duly.storage.channel import NextMessage, subscribed
 from duly.storage.redis import Scripts, Word, call, connect
 
 _ESTABLISHED_BEATS = 2
+_VANISHED_MAX = 100
 
 
 def id_in_store(node_id: str, store: int) -> str:
@@ -28,6 +30,15 @@ def store_of(node_id: str) -> int:
     return int(number) if slash else 0
 
 
+class Vanished(NamedTuple):
+    """A node that is not live any more."""
+
+    words: bytes
+    """What it said of itself last."""
+    at: float
+    """When it was missed first, on this process's monotonic clock."""
+
+
 class Members:
     """Membership of one node. Methods raise `redis.TROUBLE`."""
 
@@ -39,6 +50,8 @@ class Members:
         self._beats = 0
         self.words: Mapping[str, bytes] = {}
         """What each live node said of itself, as of this node's last beat."""
+        self.vanished: dict[str, Vanished] = {}
+        """Of the nodes that this one has seen, those that are not live any more; the latest hundred."""
         self._client = connect(url, name=f"duly-{node_id}-member")
         self._scripts = Scripts(self._client, timeout_s)
 
@@ -51,11 +64,21 @@ class Members:
         words: list[Word] = [self._node_id, info, self._ttl_ms, self._beats + 1]
         rows = await self._scripts.run("beat", names, words)
         self._beats += 1
-        self.words = {name.decode(): said for name, _, said in rows if said}
+        self._note({name.decode(): said for name, _, said in rows if said})
         beats = {name.decode(): count for name, count, _ in rows}
         beats = {name: count for name, count in beats.items() if store_of(name) == self._store}
         established = {name for name, count in beats.items() if count >= _ESTABLISHED_BEATS}
         return frozenset(established or beats)
+
+    def _note(self, words: Mapping[str, bytes]) -> None:
+        now = time.monotonic()
+        for name in self.words.keys() - words.keys():
+            self.vanished[name] = Vanished(self.words[name], now)
+        for name in self.vanished.keys() & words.keys():
+            del self.vanished[name]
+        for name in list(self.vanished)[:-_VANISHED_MAX]:
+            del self.vanished[name]
+        self.words = words
 
     async def registered(self) -> dict[str, bytes]:
         """Node id -> what it says of itself, of all that Redis knows now."""

@@ -71,7 +71,7 @@ class SubmitHandlers:
         new = traced(new, _traceparent(request))
         if elsewhere and body.region is not None:
             return await self._outbox.submit(new, body.region, raw)
-        upgrades.check(self._context, [new])
+        await upgrades.check(self._context, [new])
         answer = await self._insert_one(new)
         if isinstance(answer, TaskRow):
             return answers.task(answer, 200, location=True)
@@ -100,7 +100,7 @@ class SubmitHandlers:
         )
         traceparent = _traceparent(request)
         new = [traced(task, traceparent) for task in batch.tasks.values()]
-        upgrades.check(self._context, new)
+        await upgrades.check(self._context, new)
         if batch.elsewhere:
             return await self._submit_some_elsewhere(batch, new, traceparent)
         firsts = await self._insert_batch(batch, new)

@@ -108,7 +108,7 @@ async def test_follow_ups_are_taken_once_no_node_would_drop_them(
         async def says_who() -> bool:
             status, said = await _submit(http, api, chain)
             assert status == 503
-            return "of an older version are: before-" in said["detail"]
+            return "just now: before-" in said["detail"]
 
         await wait_for(says_who, _WAIT_S, "the new node knows of the old one", poll_s=0.2)
         again = start_old()

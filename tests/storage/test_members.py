@@ -134,3 +134,29 @@ async def test_how_long_a_node_is_silent_is_known_when_it_is_gone(redis_url: str
         again_s = await alive.silent_s("silent")
         assert again_s is not None
         assert again_s < at_least_s
+
+
+async def test_a_node_remembers_for_a_while_whom_it_has_seen(redis_url: str) -> None:
+    async with AsyncExitStack() as stack:
+        one, two = (Members(redis_url, name, 60, 5) for name in ("one", "two"))
+        for member in (one, two):
+            stack.push_async_callback(member.close)
+        await two.beat(b"words")
+        await one.beat(b"{}")
+        assert one.vanished == {}
+        await two.leave()
+        await one.beat(b"{}")
+        assert [(name, gone.words) for name, gone in one.vanished.items()] == [("two", b"words")]
+        missed_at = one.vanished["two"].at
+        await one.beat(b"{}")
+        assert one.vanished["two"].at == missed_at
+        await two.beat(b"back")
+        await one.beat(b"{}")
+        assert (one.vanished, one.words["two"]) == ({}, b"back")
+        for number in range(105):
+            await call(two._client, "HSET", keys.NODES_INFO, f"n{number:03}", "w", timeout_s=5)
+            await call(two._client, "ZADD", keys.NODES_SEEN, "9e15", f"n{number:03}", timeout_s=5)
+        await one.beat(b"{}")
+        await call(two._client, "FLUSHDB", timeout_s=5)
+        await one.beat(b"{}")
+        assert len(one.vanished) == 100
