@@ -4,6 +4,8 @@ import argparse
 import asyncio
 import json
 import os
+import re
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +14,7 @@ from duly.nodes.cli import values
 from duly.nodes.cli.errors import fail
 from duly.nodes.conformance import Finding, KitError, Options, Outcome, chosen, run
 from duly.nodes.embedded.errors import EmbeddedError
+from duly.storage import keys, redis_url
 from duly.storage.redis import TROUBLE
 
 _WORDS = {"pass": "pass", "fail": "FAIL", "not tried": "-"}
@@ -50,22 +53,43 @@ def run_conformance(args: argparse.Namespace) -> int:
         for rule in chosen(()):
             print(f"{rule.number:<4} {rule.title}")
         return 0
+    _check(args)
     options = Options(
         queue=args.queue, redis_url=args.redis_url, command=args.command, rules=args.rule,
         wait_s=args.wait, port=args.listen, output=sys.stderr.fileno(),
     )  # fmt: skip
     show: Callable[[Finding], None] = _nothing if args.json else _show
     try:
-        outcome = asyncio.run(run(options, show, _say))
+        outcome = asyncio.run(_tidily(options, show))
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
     except (KitError, EmbeddedError) as error:
         fail(str(error), 1)
     except TROUBLE as error:
-        fail(f"Redis at {args.redis_url} does not do: {error}", 1)
+        fail(f"Redis does not do: {error}", 1)
     if args.json:
         print(json.dumps(_as_json(args.queue, outcome)))
     else:
         print(_sum(outcome))
     return 1 if outcome.count("fail") else 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if not re.fullmatch(keys.QUEUE_NAME, args.queue):
+        fail(f"--queue {args.queue!r} is no name of a queue: {keys.QUEUE_NAME}")
+    if args.redis_url is not None:
+        try:
+            redis_url.check(args.redis_url)
+        except ValueError as error:  # which does not show the URL: there may be a password in it
+            fail(f"the URL of Redis (--redis-url, DULY_REDIS_URL) must be {error}")
+
+
+async def _tidily(options: Options, show: Callable[[Finding], None]) -> Outcome:
+    """`run`; SIGTERM ends it as Ctrl-C does, with its processes and its folder."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await run(options, show, _say)
 
 
 def _show(finding: Finding) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 
 _BYTES: Final = 1 << 16
 _REDIS_PORT: Final = 6379
+_CONNECT_S: Final = 5.0
 _TAIL_BYTES: Final = 256  # what is looked for may come in two pieces
 
 
@@ -74,12 +75,16 @@ class Proxy:
             writer.transport.abort()
             return
         try:
-            above, below = await asyncio.open_connection(
-                self._real.hostname or "localhost", self._real.port or _REDIS_PORT
-            )
-        except OSError:
+            async with asyncio.timeout(_CONNECT_S):
+                above, below = await asyncio.open_connection(
+                    self._real.hostname or "localhost", self._real.port or _REDIS_PORT
+                )
+        except OSError:  # TimeoutError too
             writer.transport.abort()
             return
+        except asyncio.CancelledError:
+            writer.transport.abort()
+            raise
         pair = _Pair(self, writer, below)
         self._pairs.add(pair)
         try:

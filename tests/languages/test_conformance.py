@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from conformance_runs import EXAMPLES, WORKERS, Run, several
 from private_valkey import PrivateValkey
 from waiting import block_until
 
+from duly.nodes.cli.parser import main
 from duly.nodes.conformance import chosen
 from duly.storage import keys
 
@@ -218,7 +220,7 @@ def test_without_a_command_it_tries_a_worker_that_a_person_starts(valkey: Privat
         (["--rule", "9.9", "--", "true"], "there is no rule 9.9"),
         (["--", "/no/such/program"], "cannot start /no/such/program"),
         (["--", "false"], "the worker ended with code 1"),
-        (["--redis-url", "redis://127.0.0.1:1", "--", "true"], "does not do"),
+        (["--redis-url", "redis://:sesame@127.0.0.1:1", "--", "true"], "does not do"),
     ],
 )
 def test_a_run_that_cannot_begin_says_why(words: list[str], reason: str) -> None:
@@ -226,6 +228,51 @@ def test_a_run_that_cannot_begin_says_why(words: list[str], reason: str) -> None
     assert done.returncode == 1
     assert reason in done.stderr
     assert "Traceback" not in done.stderr
+    assert "sesame" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--redis-url", "http://:sesame@127.0.0.1:1"], "--redis-url"),
+        (["--redis-url", "redis://:sesame@127.0.0.1:port"], "--redis-url"),
+        (["--queue", "a b"], "'a b' is no name of a queue"),
+        (["--wait", "0"], "--wait: '0' is not a number of seconds from 1 to 3600"),
+        (["--listen", "70000"], "--listen"),
+    ],
+)
+def test_a_wrong_argument_is_told_in_one_line(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(["conformance", *words, "--", "true"])
+    except SystemExit as ended:  # argparse
+        code = int(str(ended.code))
+    said = capsys.readouterr().err.splitlines()
+    assert code == 2
+    assert reason in said[-1]
+    assert "sesame" not in "".join(said)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "duly", "conformance", "--wait", WAIT_S, "--rule", "2.1",
+               "--rule", "6", "--", sys.executable, str(EXAMPLES / "worker.py")]  # fmt: skip
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline().startswith("2.1  pass"), run.communicate(timeout=60)
+        family = psutil.Process(run.pid).children(recursive=True)
+        run.send_signal(number)
+        _, errors = run.communicate(timeout=60)
+    assert run.returncode == 128 + number
+    assert "Traceback" not in errors
+    assert len(family) >= 2, "the server and the worker"
+    _, left = psutil.wait_procs(family, timeout=30)
+    assert left == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_it_leaves_a_queue_alone_that_is_in_use(valkey: PrivateValkey) -> None:
