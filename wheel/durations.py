@@ -49,6 +49,8 @@ def parse_duration(value: float | str) -> float:
     Raises ValueError for other text (a number in quotes too), years or months, a bool, a value
     that is negative, infinite or not a number, and more than 100 years.
     """
+    if type(value) is float and 0.0 <= value <= DURATION_MAX_S:  # nearly always
+        return value + 0.0  # the sum makes 0.0 of -0.0
     if isinstance(value, str):
         seconds: Fraction | float = _parse_iso_duration(value)
     elif isinstance(value, bool) or not isinstance(value, int | float):
@@ -62,7 +64,7 @@ def parse_duration(value: float | str) -> float:
         raise ValueError(f"a duration must not be negative, got {_shown(value)}")
     if seconds > DURATION_MAX_S:
         raise ValueError(f"a duration must be at most 100 years, got {_shown(value)}")
-    return float(seconds) + 0.0  # the sum makes 0.0 of -0.0
+    return float(seconds)
 
 
 def parse_time(text: str) -> datetime:

@@ -64,6 +64,8 @@ class Checker:
 
     def timeout(self, value: float | str) -> float:
         """Seconds of one attempt."""
+        if type(value) is float and 0.0 < value <= TIMEOUT_MAX_S:  # nearly always
+            return value
         seconds = self.duration("timeout", value)
         if seconds is not None and not 0 < seconds <= TIMEOUT_MAX_S:
             self.wrong("timeout", f"must be more than 0 and at most {TIMEOUT_MAX_S:,.0f} s")

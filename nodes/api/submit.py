@@ -45,6 +45,7 @@ class SubmitHandlers:
         self._outbox = outbox
         self._db = context.api_db
         self._payload_limit = payload_limit
+        self._body_limit = max(_READABLE_BYTES, payload_limit + bodies.ENVELOPE_BYTES)
         self._batch_limit = batch_limit
 
     def routes(self) -> list[web.RouteDef]:
@@ -59,8 +60,7 @@ class SubmitHandlers:
 
         202: it is kept here, and on its way to another region.
         """
-        limit = max(_READABLE_BYTES, self._payload_limit + bodies.ENVELOPE_BYTES)
-        raw = await bodies.read(request, limit)
+        raw = await bodies.read(request, self._body_limit)
         body = bodies.decode(_submission, raw)
         checker = Checker()
         take_key_header(request.headers.getall("Idempotency-Key", []), body, checker)

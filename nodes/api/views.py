@@ -84,7 +84,7 @@ def submitted(new: NewTask, slot: int, created_at: datetime) -> TaskView:
         max_retries=new.max_retries,
         backoff=_DEFAULT_BACKOFF if new.backoff is None else raw(new.backoff),
         timeout=new.timeout,
-        schedule=raw(new.schedule),
+        schedule=NULL if new.schedule is None else raw(new.schedule),
         overrun=new.overrun,
         misfire_grace=new.misfire_grace,
         on_lost=new.on_lost,
@@ -103,8 +103,8 @@ def submitted(new: NewTask, slot: int, created_at: datetime) -> TaskView:
         worker=None,
         result=NULL,
         error=NULL,
-        on_success=_if_any(new.on_success),
-        on_failure=_if_any(new.on_failure),
+        on_success=UNSET if new.on_success is None else raw(new.on_success),
+        on_failure=UNSET if new.on_failure is None else raw(new.on_failure),
         after=UNSET if new.after is None else msgspec.json.decode(new.after, type=list[UUID]),
     )
 

@@ -12,6 +12,7 @@ from node_rig import RunningNode
 from waiting import wait_for
 
 from duly.storage.database import Database
+from duly.storage.tasks import Only
 
 FAR = "2040-01-01T00:00:00Z"
 
@@ -147,7 +148,7 @@ async def test_an_id_is_taken_also_if_its_task_ends_in_that_moment(node: Running
     connection = await asyncpg.connect(node.settings.database_url)
     ending = connection.transaction()
     await ending.start()
-    as_it_is: tuple[object, ...] = (None, None, None, None, [], [], None)
+    as_it_is: tuple[object, ...] = (None, None, None, None, [], [], *Only())
     await connection.fetch(Database.sql("cancel"), UUID(own), datetime.now(UTC), *as_it_is)
     alone = asyncio.create_task(node.call("POST", "/v1/tasks", body))
     in_batch = asyncio.create_task(node.call("POST", "/v1/tasks/batch", {"tasks": [body]}))
