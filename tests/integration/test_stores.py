@@ -71,6 +71,18 @@ async def test_tasks_of_two_stores_are_fired_and_recorded(
         assert reports == 0
 
 
+async def test_tasks_of_each_store_are_followed(two_stores: list[str], redis_url: str) -> None:
+    async with running_stores(two_stores, redis_url) as node, HandWorker(redis_url) as worker:
+        await worker.live()
+        ids = await _submit(node, 20, on_success={"type": "next", "queue": "other"})
+        assert {node.store_of(one) for one in ids} == {0, 1}
+        await _work_off(node, worker, ids)
+        for one in ids:
+            [run] = (await node.call("GET", f"/v1/tasks/{one}/runs")).body["items"]
+            follower = await node.client.get(run["follow_up"])
+            assert (follower.type, follower.queue) == ("next", "other")
+
+
 async def test_lists_of_two_stores_are_merged_page_by_page(
     two_stores: list[str], redis_url: str
 ) -> None:
