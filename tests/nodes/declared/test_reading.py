@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from duly.nodes.declared.reading import Declarations, WrongFileError, read
+from duly.nodes.declared.writing import as_toml
 
 NOW_US = 1_800_000_000_000_000
 EXAMPLE = Path(__file__).parents[3] / "examples" / "schedules" / "team.toml"
@@ -40,6 +41,12 @@ def test_the_example() -> None:
     assert json.loads(cleanup.new.tags) == {"team": "web", "applied-by": "reports"}
     assert [task.expected_s for task in found.tasks.values()] == [1200, 40, 3900]
     assert "expected_duration" not in nightly.body
+
+
+def test_an_encrypted_payload_goes_through_a_file() -> None:
+    sealed = {"$encrypted": {"key": "k", "data": "AA=="}}
+    found = toml(as_toml(one(payload=sealed)))
+    assert json.loads(found.tasks["n"].new.payload) == sealed
 
 
 def test_numbers_keep_every_digit() -> None:
