@@ -10,6 +10,7 @@ from typing import Final
 
 from duly.nodes.client import Conflict, NotFound, PreconditionFailed, SyncClient
 from duly.nodes.client.models import Task
+from duly.nodes.declared.interrupts import put_off
 from duly.nodes.declared.planning import Step, UnwantedError, owner_of, step, surplus
 from duly.nodes.declared.reading import OWNER_TAG, Declarations
 
@@ -111,8 +112,9 @@ class Applying:
 
     def _replace(self, one: Step) -> None:
         self.check([one])
-        self._delete(one)
-        self._add(one)
+        with put_off():  # an interrupt in between would leave no task
+            self._delete(one)
+            self._add(one)
 
     def _delete(self, one: Step) -> None:
         assert one.live is not None
