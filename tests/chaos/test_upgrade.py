@@ -37,6 +37,14 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+def test_a_checkout_without_the_history_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("previous_version.PREVIOUS", "0" * 40)
+    with pytest.raises(RuntimeError, match=r"commit 0{40}, cannot be had .* git fetch --unshallow"):
+        previous_version(tmp_path)
+
+
 @pytest.fixture
 def cluster(make_servers: ServerFactory, tmp_path: Path, previous: Path) -> Iterator[Cluster]:
     """Nodes of the version before; a worker of it, one of this version, and one without the SDK."""
