@@ -13,7 +13,7 @@ from duly.nodes.api.problems import FieldError, Problem, invalid
 from duly.nodes.api.submissions import Draw, draw, new_task
 from duly.nodes.api.wire import TaskSubmission
 from duly.storage.forwarding import NameTakenError, Parcel
-from duly.storage.submitting import NewTask
+from duly.storage.submitting import NewTask, Submitted
 from duly.storage.waits import CannotWaitError
 
 _PAUSE_EVERY = 200  # items: about as many milliseconds as the node's timing can spare, at worst
@@ -72,6 +72,18 @@ class CheckedBatch:
             field, text = "idempotency_key", "was used with another body"
         at = [at for at, task_id in enumerate(self.ids) if task_id == taken.parcel.id]
         return self._conflict([FieldError(f"tasks[{one}].{field}", text) for one in at])
+
+    def partly_stored(self, stored: Mapping[UUID, Submitted], why: str) -> Problem:
+        """503 that tells which of the tasks are stored (`ids`: null for the others)."""
+        found = [stored.get(task_id) for task_id in self.ids]
+        ids = [None if one is None else one.first_id or one.id for one in found]
+        count = sum(one is not None for one in ids)
+        detail = (
+            f"{count} of {len(ids)} tasks are stored, and `ids` names them; of the others it is not known, or they are "
+            f"not: {why}. Send the batch again with the same ids and keys: what is stored is not stored twice"
+        )
+        headers = {"Retry-After": "1"}
+        return Problem(503, "Partly stored", detail, headers=headers, more={"ids": ids})
 
     @staticmethod
     def _conflict(errors: list[FieldError]) -> Problem:

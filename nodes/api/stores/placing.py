@@ -1,36 +1,44 @@
 """Where a submission is kept: its id is drawn so that it falls into a slot of the right store.
 
 A task with a key or a name goes to the slot that this hashes to, so that one store sees all tasks of a key. What
-has none goes to any store that answers. A batch is all or nothing, so all of it goes to one store.
+has none goes to any store that answers. Of a batch, what has none goes to one store: of those that the batch
+concerns anyway the one that commits last (`spanning`), so that it is not stored if the batch as a whole is not.
 """
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from duly.nodes.api import follow_ups
+from duly.nodes.api.batches import CheckedBatch
 from duly.nodes.api.checker import Checker
+from duly.nodes.api.definitions import redefined
 from duly.nodes.api.forwarding import Forwarding
-from duly.nodes.api.problems import FieldError, invalid, unavailable
+from duly.nodes.api.problems import FieldError, Problem, unavailable
+from duly.nodes.api.stores import spanning
 from duly.nodes.api.stores.routing import Stores
+from duly.nodes.api.stores.spanning import Also, Part, PartlyStoredError, Spanning
 from duly.nodes.api.submissions import Draw
 from duly.nodes.api.submit import SubmitHandlers
 from duly.nodes.api.wire import TaskSubmission
+from duly.storage import tasks
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.ids import uuid7_that
 from duly.storage.layout import slot_of, slot_of_key
-from duly.storage.submitting import NewTask, Submitted
+from duly.storage.slots import SLOTS
+from duly.storage.submitting import NewTask, Rejected, Submitted
 from duly.storage.tasks import TaskRow
+from duly.storage.waits import CannotWaitError
 
 T = TypeVar("T")
 
 _AGAIN_S: Final = 0.1
 _TRIES: Final = 60  # about as long as a slot takes to move, and a client waits
-_ERRORS_MAX: Final = 1000
+_EVERY_SLOT: Final = frozenset(range(SLOTS))
 
 
 class _Names(msgspec.Struct):
@@ -40,6 +48,7 @@ class _Names(msgspec.Struct):
     idempotency_key: str | None = None
     concurrency_key: str | None = None
     name: str | None = None
+    after: list[UUID] = []
 
 
 _names = msgspec.json.Decoder(_Names)
@@ -50,6 +59,15 @@ def _deciding(names: _Names | TaskSubmission) -> list[tuple[str, str]]:
     fields = ("concurrency_key", "name", "idempotency_key")
     found = [(field, getattr(names, field)) for field in fields]
     return [(field, value) for field, value in found if value is not None]
+
+
+def _slot(names: _Names) -> int | None:
+    """The slot of the id, the key, or what is waited for; None: it may be in any."""
+    if names.id is not None:
+        return slot_of(names.id)
+    if deciding := _deciding(names):
+        return slot_of_key(deciding[0][1])
+    return slot_of(names.after[0]) if names.after else None
 
 
 class StoresSubmitHandlers(SubmitHandlers):
@@ -68,7 +86,7 @@ class StoresSubmitHandlers(SubmitHandlers):
     # Drawing ids
 
     def _draw(self, batch: Sequence[msgspec.Raw] = ()) -> Draw:
-        stores = self._batch_stores(batch) if batch else self._stores.answering
+        stores = self._homes(batch) if batch else self._stores.answering
         slots = frozenset[int]().union(*map(self._stores.layout.held, stores))
 
         def draw(body: TaskSubmission, checker: Checker, now_us: int) -> UUID:
@@ -88,7 +106,8 @@ class StoresSubmitHandlers(SubmitHandlers):
             slots = frozenset([slot_of_key(key)])
         follow_ups.refuse_in_several_stores(body, checker)
         if body.after:
-            mine = slots if body.id is None else frozenset([slot_of(body.id)])
+            mine = slots if deciding else _EVERY_SLOT
+            mine = mine if body.id is None else frozenset([slot_of(body.id)])
             slots = self._beside(body.after, mine, checker)
         if body.id is None:
             return uuid7_that(lambda one: slot_of(one) in slots, now_us // 1000)
@@ -112,34 +131,24 @@ class StoresSubmitHandlers(SubmitHandlers):
             return slots
         beside = slots & frozenset(self._stores.layout.held(there.pop()))
         if not beside:
-            message = "names a task of another store: leave out the id and the keys, or the batch"
+            message = "names a task of another store: leave out the id and the keys"
             checker.wrong("after", message)
         return beside or slots
 
-    def _batch_stores(self, batch: Sequence[msgspec.Raw]) -> list[int]:
-        """The store that a batch must go to. Raises `Problem` 422 if these are several."""
-        first: tuple[int, int] | None = None
-        errors: list[FieldError] = []
-        for at, item in enumerate(batch):
+    def _homes(self, batch: Sequence[msgspec.Raw]) -> list[int]:
+        """The store for what of a batch has neither an id nor a key."""
+        concerned: set[int] = set()
+        for item in batch:
             try:
                 names = _names.decode(item)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 continue  # what is wrong with it, its check says
-            deciding = _deciding(names)
-            if names.id is None and not deciding:
-                continue
-            field, key = ("id", "") if names.id is not None else deciding[0]
-            slot = slot_of(names.id) if names.id is not None else slot_of_key(key)
-            store = self._stores.of_slot(slot)
-            if first is None:
-                first = at, store
-            elif store != first[1]:
-                message = f"is of another store than tasks[{first[0]}]; a batch is for one store"
-                errors.append(FieldError(f"tasks[{at}].{field}", message))
-        if errors:
-            raise invalid(*errors[:_ERRORS_MAX])
-        if first is not None:
-            return [first[1]]
+            slot = _slot(names)
+            store = None if slot is None else self._stores.layout.store_of(slot)
+            if store is not None:  # else its slot moves: it is waited for later
+                concerned.add(store)
+        if concerned:
+            return [spanning.commits_last(concerned)]
         answering = [one for one in self._stores.answering if self._stores.layout.held(one)]
         weights = [len(self._stores.layout.held(one)) for one in answering]
         return random.choices(answering, weights) if answering else []
@@ -147,12 +156,64 @@ class StoresSubmitHandlers(SubmitHandlers):
     # Storing
 
     async def _insert(self, new: NewTask) -> Submitted:
-        return await self._there([new], lambda one: one._insert(new))
+        async def insert(parts: Sequence[Part]) -> Submitted:
+            return await self._each[parts[0].store]._insert(new)
 
-    async def _insert_all(
-        self, new: list[NewTask], also: Callable[[Any], Awaitable[object]] | None = None
-    ) -> list[Submitted]:
-        return await self._there(new, lambda one: one._insert_all(new, also))
+        return await self._there(lambda: [new], insert)
+
+    async def _insert_all(self, new: list[NewTask], also: Also | None = None) -> list[Submitted]:
+        batch = Spanning(lambda store, some, then: self._each[store]._insert_all(some, then), also)
+
+        async def insert(parts: Sequence[Part]) -> list[Submitted]:
+            self._refuse_away(parts)
+            await batch.take_in(parts)
+            return [batch.kept[task.id] for task in new]
+
+        def left() -> list[NewTask]:
+            return [task for task in new if task.id not in batch.kept]
+
+        try:
+            return await self._there(left, insert)
+        except (StoreUnavailableError, Problem, Rejected, CannotWaitError) as error:
+            if batch.kept:
+                raise PartlyStoredError(batch.kept, error) from error
+            raise
+
+    def _refuse_away(self, parts: Sequence[Part]) -> None:
+        """Hold nothing up in the other stores while one of them is known to be away."""
+        if len(parts) > 1:
+            answering = self._stores.answering
+            for part in parts:
+                if part.store not in answering:
+                    raise unavailable(f"{self._stores.layout.names[part.store]} is away")
+
+    async def _insert_batch(
+        self, batch: CheckedBatch, new: list[NewTask], also: Also | None = None
+    ) -> dict[UUID, UUID]:
+        try:
+            return await super()._insert_batch(batch, new, also)
+        except PartlyStoredError as error:
+            raise batch.partly_stored(error.kept, str(error)) from error
+
+    async def _judge(
+        self, asked: list[NewTask], answers: Sequence[Submitted]
+    ) -> tuple[dict[UUID, UUID], dict[UUID, FieldError]]:
+        """As of one store; but what has the id of a task that is defined like it is that task.
+
+        So a batch of which a part was stored can be sent again.
+        """
+        mine = {task.id: task for task in asked if task.own_id and task.key is None}
+        taken = [one.id for one in answers if one.slot is None and one.id in mine]
+        by_store: dict[int, list[UUID]] = {}
+        for one in taken:
+            by_store.setdefault(self._stores.of(one), []).append(one)
+        same: dict[UUID, UUID] = {}
+        for store, ids in by_store.items():
+            rows = await tasks.get(self._stores.contexts[store].api_db, ids)
+            same.update((one, one) for one, row in rows.items() if not redefined(mine[one], row))
+        left = [one for one in answers if one.id not in same]
+        others, refused = await super()._judge(asked, left)
+        return same | others, refused
 
     async def _named(self, names: Sequence[str]) -> dict[str, TaskRow]:
         by_store: dict[int, list[str]] = {}
@@ -165,19 +226,28 @@ class StoresSubmitHandlers(SubmitHandlers):
         return await self._each[self._stores.of(task_id)]._get(task_id)
 
     async def _there(
-        self, new: Sequence[NewTask], insert: Callable[[SubmitHandlers], Awaitable[T]]
+        self,
+        left: Callable[[], list[NewTask]],
+        insert: Callable[[Sequence[Part]], Awaitable[T]],
     ) -> T:
-        """Insert where the tasks belong, waiting for slots that are on their way to another store."""
-        for left in reversed(range(_TRIES)):
-            at = {self._stores.layout.store_of(slot_of(task.id)) for task in new}
-            if len(at) > 1 and None not in at:
-                raise unavailable("slots have moved to another store meanwhile: submit again")
-            store = at.pop()
+        """Insert what is left where it belongs, waiting for slots that are on their way to another store."""
+        for again in reversed(range(_TRIES)):
+            parts = self._parts(left())
             try:
-                if store is not None and not at:
-                    return await insert(self._each[store])
+                if parts is not None:
+                    return await insert(parts)
             except StoreUnavailableError as error:
-                if not error.elsewhere or not left:
+                if not error.elsewhere or not again:
                     raise
             await asyncio.sleep(_AGAIN_S)
         raise unavailable("its slot is on its way to another store, or its store is away")
+
+    def _parts(self, new: Sequence[NewTask]) -> list[Part] | None:
+        """These tasks by their stores; None while a slot of them is in none."""
+        by_store: dict[int, list[NewTask]] = {}
+        for task in new:
+            store = self._stores.layout.store_of(slot_of(task.id))
+            if store is None:
+                return None
+            by_store.setdefault(store, []).append(task)
+        return [Part(store, some) for store, some in by_store.items()]
