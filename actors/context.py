@@ -1,7 +1,7 @@
 """What every actor is given: options, stores, the clock, and the others' mailboxes."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -146,6 +146,8 @@ class Context:
     """Set when a bulk action was added here: the node need not wait for its next look."""
     home: Database | None = None
     """Of several stores, the first one, for the others: it has what is not of a task."""
+    stores: Sequence[Database] = ()
+    """Of several stores, all of them, by number."""
 
     def __post_init__(self) -> None:
         self.lead = Lead(self.options.claim_ahead_s)

@@ -14,6 +14,7 @@ from duly.actors.clock import ClockActor
 from duly.actors.context import Context, Options
 from duly.actors.controls import ControlReader
 from duly.actors.dispatcher import Dispatcher
+from duly.actors.fences import FenceKeeper
 from duly.actors.leases import LeaseActor
 from duly.actors.listener import Listener
 from duly.actors.meters.meters import Meters
@@ -84,7 +85,8 @@ def tree_of_stores(
 
 def _tree_of_store(context: Context, settings: Settings) -> Supervisor:
     regions = Regions(settings.region, ())
-    children = [*_firing(context, settings, regions), _leases(context)]
+    fences = Child("fences", lambda: FenceKeeper(context))
+    children = [*_firing(context, settings, regions), fences, _leases(context)]
     return _supervisor(f"store {context.store}", children, settings)
 
 
@@ -156,6 +158,8 @@ async def open_contexts(settings: Settings, layout: Layout) -> AsyncIterator[lis
         ]
         for context in contexts[1:]:
             context.home = contexts[0].db
+        for context in contexts:
+            context.stores = [one.db for one in contexts]
         yield contexts
 
 

@@ -8,7 +8,8 @@
 
 The old store keeps the state, so a move may be broken off anywhere, and goes on when it is run again. Until the new
 store holds the slots, the old one has all that is true; what has been copied is not looked at there. A fence is
-taken back by the old store alone: as long as the state is not `handing`, the other one has never been asked.
+taken back by the old store alone: as long as the state is not `handing`, the other one has never been asked. If it is
+not ended in time, nodes end it (`fences`), and each step that comes after it is refused.
 """
 
 import asyncio
@@ -16,6 +17,9 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
+from uuid import UUID, uuid4
+
+import asyncpg
 
 from duly.storage import move_copies, move_states
 from duly.storage.errors import RefusedError, StoreUnavailableError
@@ -30,6 +34,7 @@ _FEW = 20  # changes that are left for the time within the fence, about
 _CATCH_UP_S = 900.0  # until so few are left
 _FENCE_S = 1.5  # then it is taken back, and tried again later
 _FENCE_BROKEN_S = 3.0  # then a store is away
+_FENCE_OVER_S = 5.0  # then nodes end it, who take whoever is at it for gone
 _FENCES = 5
 _FENCE_AGAIN_S = 3.0
 _PATIENCE_S = 60.0
@@ -55,7 +60,7 @@ class Moved(NamedTuple):
 
 
 class _OverrunError(Exception):
-    """The fence has lasted too long; nothing has been handed over."""
+    """The fence has lasted too long, or was taken back by nodes; nothing has been handed over."""
 
 
 async def move(
@@ -103,8 +108,7 @@ async def undo(
     mover = Move(source, target, slots, nodes)
     async with mover.telling(), source:
         await source.begin(target=False)
-        if await mover.state() == "fenced":
-            await mover.take_back()
+        await mover.take_back("fenced")
         try:
             async with target:
                 await target.begin(target=True)
@@ -141,8 +145,7 @@ class Move:
         """Go on from where it is."""
         async with self._source as source:
             await source.begin(target=False)
-            if await self.state() == "fenced":
-                await self.take_back()
+            await self.take_back("fenced")
             async with self._target as target:
                 await target.begin(target=True)
                 self.was_there = True
@@ -162,15 +165,26 @@ class Move:
         return await move_states.state(self._source, self.slots, self._target.number)
 
     async def settle_fence(self) -> None:
-        """A fence that was left behind: the slots are in one of the stores afterwards."""
+        """End a fence, by whomever it is: the slots are in one of the stores afterwards."""
         if await self.state() == "handing":
-            # Nobody hands them over any more: who did had the lock of the other store.
-            if await self._are_there():
-                await self._have_moved()
+            fence = await self._fence_id()
+            if await self._were_taken(fence):
+                await self._source.fetch("move_moved", self.slots, fence)
             else:
-                await self.take_back()
-        elif await self.state() == "fenced":
-            await self.take_back()
+                await self.take_back("handing")
+        else:
+            await self.take_back("fenced")
+
+    async def _were_taken(self, fence: UUID | None) -> bool:
+        """From now on they cannot be, if not."""
+        if fence is None:  # of the version before, of which nobody hands over now: he had the lock
+            return (await held_by(self._target)).issuperset(self.slots)
+        return bool(await self._target.value("fence_decide", fence))
+
+    async def _fence_id(self) -> UUID | None:
+        rows = await self._source.fetch("move_states", self.slots)
+        fence: UUID | None = rows[0]["fence"]
+        return fence
 
     async def forget(self) -> None:
         """What has been copied is not kept up to date any more."""
@@ -223,7 +237,7 @@ class Move:
                 await self._fence()
                 return
             except (_OverrunError, LockedError) as error:
-                await self.take_back()
+                await self.settle_fence()
                 if not left:
                     raise MoveError(
                         "the fence took too long; nothing has moved: try again later"
@@ -240,12 +254,13 @@ class Move:
     async def _fence(self) -> None:
         """What changed last is copied, and the other store holds the slots. Raises `_OverrunError`, `LockedError`."""
         clock = asyncio.get_running_loop().time
-        await self._source.locking("move_fence", self.slots)
+        fence = uuid4()
+        await self._source.locking("move_fence", self.slots, fence, _FENCE_OVER_S)
         began = clock()
         self._tell_nodes()
         try:
             async with asyncio.timeout(_FENCE_BROKEN_S):
-                await self._pass_on(began + _FENCE_S)
+                await self._pass_on(fence, began + _FENCE_S)
         except TimeoutError:
             for store in (self._source, self._target):
                 store.terminate()
@@ -253,7 +268,7 @@ class Move:
         self._fenced_s = clock() - began
         self._tell_nodes()
 
-    async def _pass_on(self, until: float) -> None:
+    async def _pass_on(self, fence: UUID, until: float) -> None:
         for table in ("idempotency_keys", "rejected_reports"):  # written by themselves, too
             await self._source.locking(
                 "move_wait_for_writers", table, tries=1, within_s=_left(until)
@@ -262,20 +277,20 @@ class Move:
             _left(until)
         epochs = await self._source.fetch("move_epochs", self.slots)
         await self._target.value("move_number")  # if it is away, it has not been asked
-        await self._source.fetch("move_hand", self.slots)
+        if not await self._source.fetch("move_hand", self.slots, fence):
+            raise _OverrunError  # nodes have taken it back
         columns = [row["slot"] for row in epochs], [row["epoch"] for row in epochs]
-        await self._target.locking("move_take", *columns, tries=1, within_s=_left(until))
-        await self._have_moved()
+        try:
+            await self._target.locking("move_take", *columns, fence, tries=1, within_s=_left(until))
+        except asyncpg.UniqueViolationError:
+            raise _OverrunError from None  # the same
+        await self._source.fetch("move_moved", self.slots, fence)
 
-    async def _have_moved(self) -> None:
-        await self._source.fetch("move_moved", self.slots)
-
-    async def _are_there(self) -> bool:
-        return (await held_by(self._target)).issuperset(self.slots)
-
-    async def take_back(self) -> None:
-        """The fence is over, and nothing has moved."""
-        await self._source.locking("move_unfence", self.slots)
+    async def take_back(self, state: str) -> None:
+        """If they are in this state: the fence is over, and nothing has moved."""
+        if await self.state() != state:
+            return
+        await self._source.locking("move_unfence", self.slots, state, await self._fence_id())
         self._tell_nodes()
         log.warning("slots %s stay where they were", ranges(self.slots))
 

@@ -104,7 +104,7 @@ def _told(store: int, begun: stores.Begun) -> str:
     first, last = min(begun.slots), max(begun.slots)
     means = {
         "copying": f"still in store {store}, being copied",
-        "fenced": "in neither store, and safe here",
+        "fenced": "in neither store, and safe here until nodes take them back",
         "handing": f"perhaps in store {begun.to} already",
         "moved": f"in store {begun.to}; their old rows are still here",
     }

@@ -19,7 +19,7 @@ select pg_try_advisory_lock($1);
 select set_config('lock_timeout', $1, true);
 
 -- name: move_states
-select slot, "to", state from slot_moves where state <> 'cleared' or slot = any($1::smallint[]);
+select slot, "to", state, fence from slot_moves where state <> 'cleared' or slot = any($1::smallint[]);
 
 -- name: move_held
 select slot from slots order by slot;
@@ -45,16 +45,29 @@ select duly_watch_table($1, $2);
 truncate slot_move_changes;
 
 -- name: move_fence
-select duly_fence_slots($1::smallint[]);
+select duly_fence_slots($1::smallint[], $2::uuid, $3::float8);
 
 -- name: move_wait_for_writers
 select duly_wait_for_writers($1);
 
 -- name: move_unfence
-select duly_unfence_slots($1::smallint[]);
+select duly_unfence_slots($1::smallint[], $2, $3::uuid);
+
+-- name: fences_over
+-- Fences that nobody has ended in time. By this store's clock, which says when they are over, too.
+select fence, "to", state, array_agg(slot order by slot) as slots from slot_moves
+where state in ('fenced', 'handing') and fence is not null and fenced_until < clock_timestamp()
+group by fence, "to", state;
+
+-- name: fence_decide
+-- In the store that they move to: the fence is taken back, unless that was decided before. It waits for who decides just now.
+insert into slot_fences as f (fence, taken) values ($1, false)
+on conflict (fence) do update set taken = f.taken returning taken;
 
 -- name: move_hand
-update slot_moves set state = 'handing' where slot = any($1::smallint[]) and state = 'fenced';
+-- No row: the fence was taken back.
+update slot_moves set state = 'handing'
+where slot = any($1::smallint[]) and state = 'fenced' and fence = $2 returning slot;
 
 -- name: move_epochs
 select slot, epoch from slot_moves where slot = any($1::smallint[]);
@@ -67,10 +80,11 @@ with held as (
           union all select * from unnest($1::smallint[], $2::bigint[])) as h (slot, epoch)
     group by h.slot
 )
-select duly_take_slots(array_agg(slot), array_agg(epoch)) from held;
+select duly_take_slots(array_agg(slot), array_agg(epoch), $3::uuid) from held;
 
 -- name: move_moved
-update slot_moves set state = 'moved' where slot = any($1::smallint[]);
+update slot_moves set state = 'moved'
+where slot = any($1::smallint[]) and state = 'handing' and fence is not distinct from $2::uuid;
 
 -- name: move_cleared
 update slot_moves set state = 'cleared' where slot = any($1::smallint[]) and state = 'moved';

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -15,19 +15,20 @@ from completing import Given, completing
 from cutting_proxy import CuttingProxy, cutting_proxy
 from mover_child import STEPS
 from moves_rig import ends, left, move, undo
-from processes import Processes
+from processes import Child, Processes, line_of
 from stores_rig import RunningStores, running_stores
 from waiting import wait_for
 
-from duly.storage import move_session, stores
+from duly.storage import fences, move_session, stores
+from duly.storage.database import Database
 from duly.storage.errors import StoreUnavailableError
-from duly.storage.layout import slot_of, slot_of_key
+from duly.storage.fences import Fence
+from duly.storage.layout import Layout, slot_of, slot_of_key
 from duly.storage.move_copies import Copies
 from duly.storage.move_session import LockedError, MoveError, MoveSession
 
 _SLOTS = range(64, 128)
 _SUPPORT = Path(__file__).parent.parent / "support"
-_IN_NEITHER = ("fenced", "to be handed")
 _THERE = ("taken", "clearing", "unwatching")
 
 
@@ -97,29 +98,119 @@ async def _nothing_begun(urls: list[str]) -> None:
             await connection.close()
 
 
+def _mover(processes: Processes, urls: list[str], step: str) -> Child:
+    """One that stands still at this step."""
+    path = os.pathsep.join([str(_SUPPORT), os.environ.get("PYTHONPATH", "")])
+    arguments = (_SUPPORT / "mover_child.py", step, ",".join(urls), "64", "127")
+    return processes.python(*arguments, env={"PYTHONPATH": path})
+
+
+async def _settled(urls: list[str]) -> Layout:
+    """Where the slots are, once all of them are in a store."""
+
+    async def known() -> Layout | None:
+        layout = await stores.arrange(urls)
+        return None if layout.unknown else layout
+
+    return await wait_for(known, 60, "each slot is in a store")
+
+
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_mover_that_was_killed_is_followed_by_another(
     two_stores: list[str], redis_url: str, processes: Processes, step: str
 ) -> None:
     async with _with_tasks(two_stores, redis_url) as (node, given):
-        mover = processes.python(
-            _SUPPORT / "mover_child.py", step, ",".join(two_stores), "64", "127",
-            env={"PYTHONPATH": os.pathsep.join([str(_SUPPORT), os.environ.get("PYTHONPATH", "")])},
-        )  # fmt: skip
-        await asyncio.to_thread(mover.wait_for_line, f"^at {step}$")
+        mover = _mover(processes, two_stores, step)
+        await line_of(mover, f"^at {step}$")
         begun = (await stores.facts(two_stores[0])).begun
         assert begun is None or begun.at_work
         mover.kill9()
-        layout = await stores.arrange(two_stores)
-        if step in _IN_NEITHER:
-            assert layout.unknown == list(_SLOTS)
-        else:
-            assert layout.store_of(64) == (1 if step in _THERE else 0)
-            await _once_each(node, given, await _submit(node, 20))
+        # Within the fence, nodes take the slots back, though nobody moves them any more.
+        layout = await _settled(two_stores)
+        assert layout.store_of(64) == (1 if step in _THERE else 0)
+        await _once_each(node, given, await _submit(node, 20))
         await move(two_stores, _SLOTS)
         assert (await stores.facts(two_stores[1])).slots == frozenset(range(64, 256))
         assert await left(two_stores[0], _SLOTS) == 0
         await _nothing_begun(two_stores)
+
+
+@pytest.mark.parametrize("step", ["fenced", "to be handed"])
+async def test_a_mover_that_stood_still_beyond_its_fence_is_refused_and_begins_anew(
+    two_stores: list[str], redis_url: str, processes: Processes, step: str
+) -> None:
+    async with _with_tasks(two_stores, redis_url) as (node, given):
+        mover = _mover(processes, two_stores, step)
+        await line_of(mover, f"^at {step}$")
+        assert (await _settled(two_stores)).store_of(64) == 0
+        await _once_each(node, given, await _submit(node, 20))
+        mover.resume()
+        assert await asyncio.to_thread(mover.wait, 120) == 0, mover.output
+        assert (await stores.facts(two_stores[1])).slots == frozenset(range(64, 256))
+        assert await left(two_stores[0], _SLOTS) == 0
+        await _nothing_begun(two_stores)
+
+
+async def test_what_was_taken_back_cannot_be_handed_over(two_stores: list[str]) -> None:
+    await stores.bring_up(two_stores)
+    source, target = ends(two_stores, 0, 1)
+    slots = list(_SLOTS)
+    epochs = slots, [0] * len(slots)
+    first, second = (Database(url) for url in two_stores)
+
+    async def fence(lasts_s: float) -> UUID:
+        made = uuid4()
+        await source.locking("move_fence", slots, made, lasts_s)
+        return made
+
+    async def holds() -> tuple[bool, bool]:
+        facts = [await stores.facts(url) for url in two_stores]
+        return facts[0].slots >= {*_SLOTS}, facts[1].slots >= {*_SLOTS}
+
+    try:
+        async with source, target:
+            await source.begin(target=False)
+            await target.begin(target=True)
+            await source.value("move_watch", slots, 1)
+
+            one = await fence(3600.0)
+            assert await fences.over(first) == []
+            await source.value("move_unfence", slots, "fenced", one)
+            two = await fence(0.0)
+            (over,) = await fences.over(first)
+            assert over == Fence(two, 1, "fenced", slots)
+            await source.value("move_unfence", slots, "fenced", one)  # it is another one by now
+            assert await holds() == (False, False)
+            assert await fences.settle(first, second, over) is False
+            assert await holds() == (True, False)
+            assert not await source.fetch("move_hand", slots, two)
+
+            three = await fence(0.0)
+            (before,) = await fences.over(first)
+            assert await source.fetch("move_hand", slots, three)
+            assert await fences.settle(first, second, before) is False
+            assert await holds() == (False, False)  # it was not in that state any more
+            (over,) = await fences.over(first)
+            assert over == Fence(three, 1, "handing", slots)
+            for _ in range(2):
+                assert await fences.settle(first, second, over) is False
+            assert await holds() == (True, False)
+            with pytest.raises(asyncpg.UniqueViolationError):
+                await target.locking("move_take", *epochs, three)
+            assert await holds() == (True, False)
+
+            four = await fence(0.0)
+            assert await source.fetch("move_hand", slots, four)
+            await target.locking("move_take", *epochs, four)
+            (over,) = await fences.over(first)
+            assert await fences.settle(first, second, over) is True
+            assert await holds() == (False, True)
+            begun = (await stores.facts(two_stores[0])).begun
+            assert begun is not None
+            assert begun.state == "moved"
+    finally:
+        await first.close()
+        await second.close()
 
 
 @pytest.mark.parametrize("step", ["copying", "fenced"])
@@ -127,11 +218,8 @@ async def test_a_move_that_was_killed_is_undone(
     two_stores: list[str], redis_url: str, processes: Processes, step: str
 ) -> None:
     async with _with_tasks(two_stores, redis_url):
-        mover = processes.python(
-            _SUPPORT / "mover_child.py", step, ",".join(two_stores), "64", "127",
-            env={"PYTHONPATH": os.pathsep.join([str(_SUPPORT), os.environ.get("PYTHONPATH", "")])},
-        )  # fmt: skip
-        await asyncio.to_thread(mover.wait_for_line, f"^at {step}$")
+        mover = _mover(processes, two_stores, step)
+        await line_of(mover, f"^at {step}$")
         mover.kill9()
         assert await undo(two_stores, _SLOTS)
         assert (await stores.facts(two_stores[0])).slots == frozenset(range(128))
@@ -230,24 +318,26 @@ async def test_a_target_that_stays_away_leaves_the_slots_where_they_were(
 async def test_slots_that_may_have_been_handed_over_are_not_taken_back_blindly(
     two_stores: list[str], redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with _with_tasks(two_stores, redis_url), cutting_proxy(two_stores[1]) as proxy:
-        urls = [two_stores[0], proxy.url]
+    async with cutting_proxy(two_stores[1]) as proxy:
+        urls = [two_stores[0], proxy.url]  # for nodes, too: they could find out otherwise
+        async with _with_tasks(urls, redis_url):
 
-        def away() -> None:
-            proxy.swallow()
-            proxy.cut_all()
+            def away() -> None:
+                proxy.swallow()
+                proxy.cut_all()
 
-        _once_before(monkeypatch, "move_take", 1, away)
-        with pytest.raises(StoreUnavailableError, match="store 1"):
-            await move(urls, _SLOTS, patience_s=1.0)
-        begun = (await stores.facts(two_stores[0])).begun
-        assert begun is not None
-        assert begun.state == "handing"
-        with pytest.raises(MoveError, match="may be in store 1"):
-            await undo(urls, _SLOTS)
-        proxy.pass_on()
-        assert await undo(urls, _SLOTS)
-        assert (await stores.facts(two_stores[0])).slots == frozenset(range(128))
+            _once_before(monkeypatch, "move_take", 1, away)
+            with pytest.raises(StoreUnavailableError, match="store 1"):
+                await move(urls, _SLOTS, patience_s=1.0)
+            begun = (await stores.facts(two_stores[0])).begun
+            assert begun is not None
+            assert begun.state == "handing"
+            with pytest.raises(MoveError, match="may be in store 1"):
+                await undo(urls, _SLOTS)
+            proxy.pass_on()
+            assert (await _settled(urls)).store_of(64) == 0
+            assert await undo(urls, _SLOTS)
+            assert (await stores.facts(two_stores[0])).slots == frozenset(range(128))
 
 
 async def test_only_one_move_at_a_time(

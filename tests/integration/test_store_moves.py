@@ -13,7 +13,7 @@ from moves_rig import left, move
 from stores_rig import RunningStores, running_stores
 from waiting import wait_for
 
-from duly.storage import stores
+from duly.storage import moving, stores
 from duly.storage.layout import slot_of, slot_of_key
 from duly.storage.move_session import MoveError
 from duly.storage.moving import Move
@@ -133,6 +133,7 @@ async def test_a_move_that_was_killed_within_the_fence_is_finished_by_the_next(
             """Whoever is dead takes nothing back."""
 
         with monkeypatch.context() as patch:
+            patch.setattr(moving, "_FENCE_OVER_S", 3600.0)  # else nodes take the slots back
             patch.setattr(Move, "_pass_on", die)
             patch.setattr(Move, "settle_fence", nothing)
             with pytest.raises(MoveError, match="killed"):

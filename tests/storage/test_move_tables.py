@@ -16,6 +16,7 @@ _STAY = {
     "queues": "in every store",
     "region_turns": "with regions",
     "secrets": "in the first store",
+    "slot_fences": "of the move",
     "slot_move_changes": "of the move",
     "slot_moves": "of the move",
     "slots": "handed over",

@@ -1,11 +1,12 @@
 """Moves slots in a process of its own, which stops dead at a step: `mover_child STEP URLS FIRST LAST`.
 
-It says `at STEP` and waits there to be killed.
+It says `at STEP` and stands still there, to be killed, or to go on (SIGCONT). At its end it says `moved`.
 """
 
 import asyncio
+import os
+import signal
 import sys
-import time
 from typing import Any
 
 from moves_rig import move
@@ -26,7 +27,7 @@ STEPS = {
 
 
 def stop_at(step: str) -> None:
-    """Whoever moves slots in this process stops for good before this statement."""
+    """Whoever moves slots in this process stands still before this statement."""
     name, store, times = STEPS[step]
     seen = 0
     real = MoveSession.fetch, MoveSession.value
@@ -37,7 +38,7 @@ def stop_at(step: str) -> None:
             seen += 1
             if seen == times:
                 print(f"at {step}", flush=True)
-                time.sleep(3600)
+                os.kill(os.getpid(), signal.SIGSTOP)
 
     async def fetch(self: MoveSession, statement: str, *args: Any, **options: Any) -> list[Any]:
         look(self, statement)
@@ -55,3 +56,4 @@ if __name__ == "__main__":
     step, urls, first, last = sys.argv[1:]
     stop_at(step)
     asyncio.run(move(urls.split(","), range(int(first), int(last) + 1), settle_s=1.0))
+    print("moved", flush=True)

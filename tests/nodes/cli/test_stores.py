@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from typing import Any
+from uuid import uuid4
 
 from moves_rig import ends
 from stores_rig import running_stores
@@ -75,10 +76,10 @@ async def test_a_move_that_was_broken_off_is_told_of_and_undone(
     assert again in (await duly("store", "check", *urls)).out
     async with ends(two_stores, 0, 1)[0] as source:
         await source.begin(target=False)
-        await source.locking("move_fence", list(range(64, 128)))
+        await source.locking("move_fence", list(range(64, 128)), uuid4(), 5.0)
     looked = await duly("store", "check", *urls)
     assert looked.code == 1
-    assert "in neither store, and safe here" in looked.out
+    assert "in neither store, and safe here until nodes take them back" in looked.out
     assert "nobody works on the slots 64-127" in looked.out
     undone = await duly(
         "store", "move-slots", *urls, "--redis-url", redis_url,
