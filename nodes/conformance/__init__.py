@@ -2,7 +2,7 @@
 
 kit         a run: what is needed for it, rule after rule, what was found
 rule        what a rule is
-bench       the nodes' part in Redis, played by hand
+bench       the nodes' part in Redis, played by hand: attempts (dispatched), reports (read), signs (of life)
 starts      their part over HTTP
 proxy       between worker and Redis: loses connections and answers
 process     the worker's process

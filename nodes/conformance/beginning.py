@@ -2,8 +2,9 @@
 
 from typing import Any, Final
 
-from duly.nodes.conformance.bench import ECHO, Attempt, Bench, need, skip
-from duly.nodes.conformance.rule import rule
+from duly.nodes.conformance.attempts import ECHO, Attempt, dispatch
+from duly.nodes.conformance.bench import Bench
+from duly.nodes.conformance.rule import need, rule, skip
 
 _UNAVAILABLE: Final = 503
 _CONFLICT: Final = 409
@@ -11,12 +12,12 @@ _CONFLICT: Final = 409
 
 @rule("3.1", "drops an attempt whose place a higher token has taken")
 async def superseded(bench: Bench) -> None:
-    await bench.unreported(*await bench.publish_all(bench.dispatch(ECHO, inflight="8")))
+    await bench.unreported(*await bench.publish_all(dispatch(bench.queue, ECHO, inflight="8")))
 
 
 @rule("3.2", "drops an attempt of which nothing is in flight")
 async def forgotten(bench: Bench) -> None:
-    await bench.unreported(*await bench.publish_all(bench.dispatch(ECHO, inflight="")))
+    await bench.unreported(*await bench.publish_all(dispatch(bench.queue, ECHO, inflight="")))
 
 
 @rule("3.3", "asks a node before it starts a task with confirm = 1, or gives it back")

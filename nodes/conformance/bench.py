@@ -1,37 +1,28 @@
 """The part of the nodes, played by hand: what a rule does to a worker, and what it sees of it.
 
-The bench publishes as a dispatcher does and reads reports as a recorder does: it keeps every one of
-them, and takes the token of a recorded attempt out of the in-flight hash. Task entries it leaves
-where they are: to take them out is the worker's part.
+The bench publishes as a dispatcher does and reads reports as a recorder does: it takes the token of a
+recorded attempt out of the in-flight hash. Task entries it leaves where they are: to take them out is
+the worker's part.
 """
 
 import asyncio
-import contextlib
 import json
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from duly.nodes.conformance.attempts import ECHO, Attempt, dispatch
 from duly.nodes.conformance.process import WorkerProcess
 from duly.nodes.conformance.proxy import Proxy
-from duly.nodes.conformance.rule import Broken, NotTried
+from duly.nodes.conformance.reports import Report, Reports
+from duly.nodes.conformance.rule import Broken
+from duly.nodes.conformance.signs import Sign, living
 from duly.nodes.conformance.starts import Starts
 from duly.storage import keys
-from duly.storage.redis import TROUBLE, call, connect, text
-from duly.storage.stream_facts import fields, pairs
-
-ECHO: Final = "conformance.echo"
-"""Type of a task that is completed with its payload as the result."""
-
-SLEEP: Final = "conformance.sleep"
-"""Type of a task that takes the payload's `seconds`, and ends early if it is told to stop."""
-
-FAIL: Final = "conformance.fail"
-"""Type of a task that fails."""
+from duly.storage.redis import call, connect, text
+from duly.storage.stream_facts import pairs
 
 COMMAND_S: Final = 10.0
 """Longest wait for one answer of Redis."""
@@ -40,48 +31,8 @@ POLL_S: Final = 0.02
 """How often the bench looks."""
 
 _PENDING_MAX: Final = 10_000
-_SCAN: Final = 500
 
 T = TypeVar("T")
-
-
-class Attempt(NamedTuple):
-    """What was published."""
-
-    id: str
-    token: int
-    entry_id: bytes
-
-
-class Sign(NamedTuple):
-    """A worker that shows that it lives."""
-
-    id: str
-    facts: dict[str, Any]
-    """What its liveness key says; empty if that is no JSON object."""
-
-    @property
-    def concurrency(self) -> int:
-        """How many attempts it says that it runs at a time; 1 if it does not say."""
-        said = self.facts.get("concurrency")
-        return said if isinstance(said, int) and said > 0 else 1
-
-
-@dataclass(frozen=True)
-class Report:
-    """One entry of the reports stream, as text."""
-
-    fields: dict[str, str]
-
-    def __getitem__(self, name: str) -> str:
-        return self.fields.get(name, "")
-
-    def value(self, name: str) -> Any:
-        """A field that is JSON. Raises Broken if it is none."""
-        try:
-            return json.loads(self[name])
-        except ValueError:
-            raise Broken(f"{name} is not JSON: {self[name][:80]!r}") from None
 
 
 class Bench:
@@ -105,10 +56,8 @@ class Bench:
         self.wait_s = wait_s
         self.tasks = keys.tasks(queue)
         self.inflight = keys.inflight(queue)
-        self.reports = keys.reports(queue)
+        self.reports = Reports(self.call, queue)
         self._redis: Redis = connect(url, name="duly-conformance")
-        self._read_to = "-"
-        self._seen: list[Report] = []
 
     async def close(self) -> None:
         """Close the connections."""
@@ -139,33 +88,11 @@ class Bench:
         **more: str,
     ) -> Attempt:
         """Dispatch one attempt. `payload`: bytes as they are, else its JSON."""
-        attempt, commands = self.dispatch(task_type, payload, task_id=task_id, token=token, **more)
+        attempt, commands = dispatch(
+            self.queue, task_type, payload, task_id=task_id, token=token, **more
+        )
         answers = await self.together(*commands)
         return attempt._replace(entry_id=answers[-1])
-
-    def dispatch(
-        self,
-        task_type: str,
-        payload: object = None,
-        *,
-        task_id: str | None = None,
-        token: int = 7,
-        inflight: str | None = None,
-        **more: str,
-    ) -> tuple[Attempt, list[list[Any]]]:
-        """The commands that dispatch an attempt; `inflight`: what is in flight, "" = nothing."""
-        task_id = task_id or str(uuid.uuid4())
-        raw = payload if isinstance(payload, bytes) else json.dumps(payload, ensure_ascii=False)
-        entry = {
-            "id": task_id, "token": str(token), "type": task_type, "payload": raw,
-            "due": "1790000000000.250", "attempt": "1", "timeout": "300.0", "queue": self.queue,
-            "confirm": "0", **more,
-        }  # fmt: skip
-        words = [word for item in entry.items() for word in item]
-        held = str(token) if inflight is None else inflight
-        commands: list[list[Any]] = [["HSET", self.inflight, task_id, held]] if held else []
-        commands.append(["XADD", self.tasks, "*", *words])
-        return Attempt(task_id, token, b""), commands
 
     async def publish_all(self, *planned: tuple[Attempt, list[list[Any]]]) -> list[Attempt]:
         """Dispatch several attempts at the same instant."""
@@ -211,24 +138,7 @@ class Bench:
 
     async def signs(self) -> list[Sign]:
         """Every worker alive that takes tasks of this queue, or says nothing that can be read."""
-        found = []
-        for worker_id in sorted(await self._alive()):
-            raw = await self.call("GET", keys.worker(worker_id))
-            facts = _object(raw)
-            queues = facts.get("queues", [self.queue])
-            if raw is not None and (not isinstance(queues, list) or self.queue in queues):
-                found.append(Sign(worker_id, facts))
-        return found
-
-    async def _alive(self) -> set[str]:
-        prefix = keys.worker("")
-        found: set[str] = set()
-        cursor: Any = b"0"
-        while True:
-            cursor, names = await self.call("SCAN", cursor, "MATCH", f"{prefix}*", "COUNT", _SCAN)
-            found |= {text(name).removeprefix(prefix) for name in names}
-            if int(cursor) == 0:
-                return found
+        return await living(self.call, self.queue)
 
     async def consumers(self) -> list[str]:
         """Who has read from the tasks stream."""
@@ -279,35 +189,11 @@ class Bench:
 
     # Reports
 
-    async def read_reports(self) -> None:
-        """Take in what is new: keep it, and settle what it is about."""
-        rows = await self.call("XRANGE", self.reports, self._read_to, "+")
-        for entry_id, words in rows:
-            self._read_to = f"({text(entry_id)}"
-            said = {text(key): text(value) for key, value in fields(words).items()}
-            self._seen.append(Report(said))
-            task_id = said.get("id", "")
-            if text(await self.call("HGET", self.inflight, task_id) or b"") == said.get("token"):
-                await self.call("HDEL", self.inflight, task_id)
-
-    async def keep_reading(self) -> None:
-        """`read_reports` until cancelled."""
-        while True:
-            # Refused while a rule lets Redis be full: the next look brings it.
-            with contextlib.suppress(*TROUBLE):
-                await self.read_reports()
-            await asyncio.sleep(POLL_S)
-
-    def reports_of(self, attempt: Attempt) -> list[Report]:
-        """All reports about this attempt."""
-        token = str(attempt.token)
-        return [r for r in self._seen if r["id"] == attempt.id and r["token"] == token]
-
     async def report(self, attempt: Attempt, outcome: str | None = None) -> Report:
         """Wait for the first report; Broken if it has another outcome than this."""
 
         async def look() -> Report | None:
-            found = self.reports_of(attempt)
+            found = self.reports.of(attempt)
             return found[0] if found else None
 
         report = await self.wait(look, f"a report with id {attempt.id} and token {attempt.token}")
@@ -335,7 +221,7 @@ class Bench:
             await self.given_back(attempt)
         await self.echo()
         for attempt in attempts:
-            if found := self.reports_of(attempt):
+            if found := self.reports.of(attempt):
                 raise Broken(f"it was reported, as {found[0]['outcome']!r}, instead of dropped")
 
     # The worker's process
@@ -378,7 +264,7 @@ class Bench:
                 await self.tell(worker.id, message)
         left = await self.pending()
         commands: list[list[Any]] = [["DEL", self.inflight], ["XTRIM", self.tasks, "MAXLEN", 0]]
-        commands += [["XTRIM", self.reports, "MAXLEN", 0]]
+        commands += [["XTRIM", keys.reports(self.queue), "MAXLEN", 0]]
         if left:
             commands.append(["XACK", self.tasks, keys.WORKERS_GROUP, *left])
         await self.together(*commands)
@@ -392,23 +278,6 @@ class Bench:
 
     async def forget(self) -> None:
         """Remove the queue's keys."""
-        await self.call("DEL", self.tasks, self.inflight, self.reports, keys.entries(self.queue))
-
-
-def need(condition: bool, otherwise: str) -> None:
-    """Raise Broken with `otherwise` unless the condition holds."""
-    if not condition:
-        raise Broken(otherwise)
-
-
-def skip(reason: str) -> None:
-    """Raise NotTried."""
-    raise NotTried(reason)
-
-
-def _object(raw: bytes | None) -> dict[str, Any]:
-    try:
-        found = json.loads(raw or b"")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        await self.call(
+            "DEL", self.tasks, self.inflight, keys.reports(self.queue), keys.entries(self.queue)
+        )

@@ -16,11 +16,12 @@ from duly.nodes.conformance import (  # noqa: F401 - the rules register themselv
     reporting,
     stopping,
 )
-from duly.nodes.conformance.bench import Bench, Sign
+from duly.nodes.conformance.bench import Bench
 from duly.nodes.conformance.process import WorkerProcess
 from duly.nodes.conformance.proxy import Proxy, proxied
 from duly.nodes.conformance.rule import RULES, Broken, Finding, Need, NotTried, Rule, Verdict
 from duly.nodes.conformance.server import own_server
+from duly.nodes.conformance.signs import Sign
 from duly.nodes.conformance.starts import Starts, listening
 from duly.storage import keys
 
@@ -131,7 +132,7 @@ async def _stage(options: Options) -> AsyncIterator[Bench]:
         stack.push_async_callback(bench.forget)
         if process is not None:
             stack.push_async_callback(process.kill)
-        reading_reports = asyncio.create_task(bench.keep_reading())
+        reading_reports = asyncio.create_task(bench.reports.keep_reading())
         stack.callback(reading_reports.cancel)
         yield bench
 

@@ -3,8 +3,9 @@
 import asyncio
 from typing import Final
 
-from duly.nodes.conformance.bench import ECHO, SLEEP, Attempt, Bench, need
-from duly.nodes.conformance.rule import rule
+from duly.nodes.conformance.attempts import ECHO, SLEEP, Attempt
+from duly.nodes.conformance.bench import Bench
+from duly.nodes.conformance.rule import need, rule
 from duly.storage import keys
 
 _BEGIN_S: Final = 2.0
@@ -28,7 +29,7 @@ async def nothing_new(bench: Bench) -> None:
     late = await bench.publish(ECHO, "too late")
     await bench.done(running)
     await bench.ended()
-    for report in bench.reports_of(late):
+    for report in bench.reports.of(late):
         back = report["outcome"] == "snoozed" and float(report["delay"] or 0) == 0
         need(back, f"a task that came after SIGTERM was reported as {report['outcome']!r}")
 

@@ -3,8 +3,9 @@
 import asyncio
 from typing import Final
 
-from duly.nodes.conformance.bench import ECHO, POLL_S, SLEEP, Bench, need
-from duly.nodes.conformance.rule import rule
+from duly.nodes.conformance.attempts import ECHO, SLEEP
+from duly.nodes.conformance.bench import POLL_S, Bench
+from duly.nodes.conformance.rule import need, rule
 from duly.storage import keys
 
 _LONG_S: Final = keys.LIVENESS_TTL_MS / 1000 + 1.5
@@ -69,7 +70,7 @@ async def redis_away(bench: Bench) -> None:
     bench.proxy.mend()
     report = await bench.done(attempt)
     await bench.echo()
-    starts = {one["started"] for one in bench.reports_of(attempt)}
+    starts = {one["started"] for one in bench.reports.of(attempt)}
     need(len(starts) == 1, f"what ran meanwhile was begun {len(starts)} times")
     need(bool(report["started"]), "the report has no time of the start")
     await bench.worker()

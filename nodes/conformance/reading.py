@@ -3,8 +3,9 @@
 import uuid
 from typing import Any, Final
 
-from duly.nodes.conformance.bench import ECHO, SLEEP, Attempt, Bench, need, skip
-from duly.nodes.conformance.rule import rule
+from duly.nodes.conformance.attempts import ECHO, SLEEP, Attempt, dispatch
+from duly.nodes.conformance.bench import Bench
+from duly.nodes.conformance.rule import need, rule, skip
 from duly.storage import keys
 
 _MANY: Final = 200
@@ -27,13 +28,13 @@ async def no_more_than_room(bench: Bench) -> None:
     room = (await bench.worker()).concurrency
     if room > _MANY:
         skip(f"it runs {room} at a time, more than {_MANY}")
-    planned = [bench.dispatch(SLEEP, {"seconds": 0.5}) for _ in range(room + 3)]
+    planned = [dispatch(bench.queue, SLEEP, {"seconds": 0.5}) for _ in range(room + 3)]
     attempts = await bench.publish_all(*planned)
 
     async def look() -> bool:
         held = len(await bench.pending())
         need(held <= room, f"it runs {room} at a time and holds {held}")
-        return all(bench.reports_of(attempt) for attempt in attempts)
+        return all(bench.reports.of(attempt) for attempt in attempts)
 
     await bench.wait(look, f"{len(attempts)} reports")
     for attempt in attempts:
@@ -50,7 +51,7 @@ async def unknown_fields(bench: Bench) -> None:
 async def lost_delivery(bench: Bench) -> None:
     await bench.echo()
     sign = await bench.worker()
-    attempt, commands = bench.dispatch(ECHO, "lost")
+    attempt, commands = dispatch(bench.queue, ECHO, "lost")
     # In one transaction no other reader comes between: it is the worker's, and it does not know.
     read = ["XREADGROUP", "GROUP", keys.WORKERS_GROUP, sign.id, "COUNT", 1, "STREAMS", bench.tasks, ">"]  # fmt: skip
     answers = await bench.together(*commands, read)
@@ -92,9 +93,9 @@ async def twice_in_the_stream(bench: Bench) -> None:
     if (await bench.worker()).concurrency < 2:
         skip("it runs one task at a time, so it never holds both")
     # Unlike in nature, the copies differ: if both are run, they end at different times.
-    first = bench.dispatch(SLEEP, {"seconds": 2})
-    again = bench.dispatch(SLEEP, {"seconds": 3}, task_id=first[0].id)
+    first = dispatch(bench.queue, SLEEP, {"seconds": 2})
+    again = dispatch(bench.queue, SLEEP, {"seconds": 3}, task_id=first[0].id)
     for attempt in await bench.publish_all(first, again):
         await bench.done(attempt)
-    ends = {(report["started"], report["finished"]) for report in bench.reports_of(first[0])}
+    ends = {(report["started"], report["finished"]) for report in bench.reports.of(first[0])}
     need(len(ends) == 1, f"it was run {len(ends)} times")

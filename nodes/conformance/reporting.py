@@ -3,8 +3,10 @@
 import asyncio
 from typing import Final
 
-from duly.nodes.conformance.bench import ECHO, FAIL, SLEEP, Bench, need
-from duly.nodes.conformance.rule import rule
+from duly.nodes.conformance.attempts import ECHO, FAIL, SLEEP
+from duly.nodes.conformance.bench import Bench
+from duly.nodes.conformance.rule import need, rule
+from duly.storage import keys
 
 _FULL_S: Final = 3.0
 """How long Redis has no memory."""
@@ -56,7 +58,7 @@ async def own_token(bench: Bench) -> None:
     report = await bench.done(second)
     need(report.value("result") == "newer", "the newer attempt has the result of the older one")
     await bench.given_back(first)
-    for stale in bench.reports_of(first):
+    for stale in bench.reports.of(first):
         need(stale["result"] != '"newer"', "the older attempt has the result of the newer one")
 
 
@@ -66,7 +68,7 @@ async def lost_report(bench: Bench) -> None:
     await bench.echo()
     for lose in (bench.proxy.lose_request, bench.proxy.lose_answer):
         before = bench.proxy.lost
-        lose(bench.reports.encode())
+        lose(keys.reports(bench.queue).encode())
         attempt = await bench.publish(ECHO, "report lost")
 
         async def look(before: int = before) -> bool:
@@ -75,7 +77,7 @@ async def lost_report(bench: Bench) -> None:
         await bench.wait(look, "a report is sent")
         await bench.done(attempt)
         await bench.echo()
-        same = {(one["outcome"], one["started"]) for one in bench.reports_of(attempt)}
+        same = {(one["outcome"], one["started"]) for one in bench.reports.of(attempt)}
         need(len(same) == 1, f"the reports differ: {sorted(same)}")
 
 

@@ -58,3 +58,14 @@ def rule(number: str, title: str, *needs: Need) -> Callable[[Trial], Trial]:
         return trial
 
     return register
+
+
+def need(condition: bool, otherwise: str) -> None:
+    """Raise Broken with `otherwise` unless the condition holds."""
+    if not condition:
+        raise Broken(otherwise)
+
+
+def skip(reason: str) -> None:
+    """Raise NotTried."""
+    raise NotTried(reason)

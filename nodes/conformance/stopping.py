@@ -4,8 +4,9 @@ import asyncio
 import json
 from typing import Final
 
-from duly.nodes.conformance.bench import SLEEP, Bench, need
-from duly.nodes.conformance.rule import rule
+from duly.nodes.conformance.attempts import SLEEP
+from duly.nodes.conformance.bench import Bench
+from duly.nodes.conformance.rule import need, rule
 
 _BEGIN_S: Final = 1.0
 """After so long an attempt that was fetched has begun, even if its worker is slow."""
