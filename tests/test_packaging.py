@@ -42,7 +42,7 @@ def run(*arguments: str | Path, cwd: Path) -> str:
     """The output of a command that must succeed; Python finds only what is installed."""
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        arguments, cwd=cwd, env=clean, check=False, capture_output=True, text=True, timeout=120
+        arguments, cwd=cwd, env=clean, check=False, capture_output=True, text=True, timeout=400
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

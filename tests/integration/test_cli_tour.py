@@ -40,7 +40,7 @@ def run(argv: list[str], up: Child) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environ = {**os.environ, "DULY_URL": url(up), "PATH": path}
     done = subprocess.run(
-        argv, env=environ, capture_output=True, text=True, timeout=120, check=False
+        argv, env=environ, capture_output=True, text=True, timeout=400, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

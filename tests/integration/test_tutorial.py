@@ -35,7 +35,7 @@ def test_the_tutorial(seeded_folder: Path, tmp_path: Path, processes: Processes)
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", typed.replace("sleep 8", UNTIL_RETRIED)],
         cwd=tmp_path, env={**os.environ, "DULY_URL": api, "PATH": path},
-        capture_output=True, text=True, timeout=180, check=False,
+        capture_output=True, text=True, timeout=400, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert blocks("text")[1] in done.stdout
