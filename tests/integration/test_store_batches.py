@@ -203,7 +203,7 @@ async def _until_stored(node: RunningStores, tasks: list[dict[str, Any]]) -> lis
     async def stored() -> list[str] | None:
         answer = await node.call("POST", _BATCH, {"tasks": tasks})
         assert answer.status in (201, 503), answer.body
-        ids: list[str] = answer.body["ids"]
-        return ids if answer.status == 201 else None
+        ids: list[str] | None = answer.body["ids"] if answer.status == 201 else None
+        return ids
 
     return await wait_for(stored, 60, "the batch is stored")
