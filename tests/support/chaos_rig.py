@@ -21,13 +21,14 @@ TASKS = 1_000
 _HELD = 10  # of the tasks, and fewer than the worker takes at once
 _ALL_DONE_S = 120.0
 _SUPPORT = Path(__file__).parent
-_QUICK = {
+QUICK = {
     "DULY_LEASE_TTL_S": "2",
     "DULY_LEASE_RENEW_S": "0.25",
     "DULY_DISPATCH_GRACE_S": "2",
     "DULY_DB_STATEMENT_TIMEOUT_S": "2",
     "DULY_REDIS_TIMEOUT_S": "1",
 }
+"""Of a node that soon notices that another one is gone."""
 
 
 class Cluster:
@@ -44,7 +45,7 @@ class Cluster:
             probe.bind(("127.0.0.1", 0))
             self._port = int(probe.getsockname()[1])
         self._environment = {
-            **_QUICK,
+            **QUICK,
             "DULY_DATABASE_URL": servers.database_url,
             "DULY_REDIS_URL": servers.redis_url,
             "DULY_PORT": str(self._port),
