@@ -30,6 +30,7 @@ VIEWS = {
     "task": "/admin/tasks/{failed}",
     "schedule": "/admin/tasks/{nightly}",
     "waiting": "/admin/tasks/{waiting}",
+    "parent": "/admin/tasks/{parent}",
     "schedules": "/admin/schedules",
     "load": "/admin/load",
     "failed": "/admin/failed",
@@ -134,6 +135,15 @@ async def fill(node: RunningNode) -> dict[str, str]:
     )
     await client.pause(waiting.id)
     ids["waiting"] = str(waiting.id)
+
+    parent = await client.submit(
+        "invoice.month", {"month": "2026-11"}, run_at=FAR,
+        on_success={"type": "mail.send", "queue": "mails", "payload": {"to": "a@example.org"}},
+        on_failure={"type": "alarm", "priority": 9},
+    )  # fmt: skip
+    ids["parent"] = str(parent.id)
+    for kind in ("books.close", "report.build"):
+        await client.submit(kind, after=[parent.id])
 
     for queue, limits in (
         ("mails", {"rate": 500, "burst": 100}),

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from duly.storage.database import Database
+from duly.storage.tasks import TaskRow
 
 WAITING: Final = datetime(9999, 1, 1, tzinfo=UTC)
 """`next_run_at` of a task that waits for others: no sweep looks so far."""
@@ -76,3 +77,8 @@ async def _completed(connection: Any, over: list[UUID]) -> list[UUID]:
     if reasons:
         raise CannotWaitError(reasons)
     return over
+
+
+async def waiting(db: Database, parent: UUID, after: UUID | None, limit: int) -> list[TaskRow]:
+    """The tasks that wait for one, newest first by id, older than the id `after`."""
+    return [TaskRow(*row) for row in await db.fetch("waiting", parent, after, limit)]

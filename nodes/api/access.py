@@ -42,6 +42,7 @@ ROUTES: Final[Mapping[tuple[str, str], Role | None]] = {
     ("GET", "/v1/tasks/{id}"): "read",
     ("GET", "/v1/names/{name}"): "read",
     ("GET", "/v1/tasks/{id}/runs"): "read",
+    ("GET", "/v1/tasks/{id}/waiting"): "read",
     ("GET", "/v1/tasks/{id}/explain"): "read",
     ("GET", "/v1/load"): "read",
     ("GET", "/v1/tasks/{id}/ledger"): "read",

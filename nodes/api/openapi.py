@@ -144,6 +144,9 @@ def _paths() -> dict[str, Any]:
         "/v1/tasks/{id}/runs": {
             "get": _operation("The runs of a task, newest first", {200: _ref("RunPage")},
                               (404, 422), parameters=one + page)},
+        "/v1/tasks/{id}/waiting": {
+            "get": _operation("The tasks that wait for a task, newest first", {200: _ref("TaskPage")},
+                              (404, 422), parameters=one + page)},
         "/v1/tasks/{id}/explain": {
             "get": _operation("Why a task has not run", {200: _ref("Explanation")}, (404, 422),
                               parameters=one)},

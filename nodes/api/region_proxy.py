@@ -18,7 +18,7 @@ from duly.nodes.api.explain import Explanation
 from duly.nodes.api.forwarding import Forwarding
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid
 from duly.nodes.api.reasons import InOutbox
-from duly.nodes.api.wire import LedgerPage, RunPage
+from duly.nodes.api.wire import LedgerPage, RunPage, TaskPage
 from duly.nodes.regions.directory import Regions, UnreachableError
 from duly.nodes.regions.messages import FORWARDED_FOR, FORWARDED_ROLE
 from duly.storage import forwarding
@@ -28,7 +28,7 @@ from duly.wheel.durations import from_us
 _ONE: Final = "/v1/tasks/{id}"
 PROXIED: Final = frozenset(
     [(method, _ONE) for method in ("GET", "PATCH")]
-    + [("GET", f"{_ONE}/{name}") for name in ("runs", "explain", "ledger")]
+    + [("GET", f"{_ONE}/{name}") for name in ("runs", "waiting", "explain", "ledger")]
     + [("POST", f"{_ONE}/{name}") for name in ("cancel", "retry", "pause", "resume", "run-now")]
 )
 """What is sent on to the region of its task."""
@@ -125,7 +125,8 @@ class RegionProxy:
     async def _here(self, request: web.Request, kept: Kept) -> web.Response:
         action = request.path.rpartition("/")[2]
         actions: Mapping[str, Callable[[Kept], Awaitable[web.Response]]] = {
-            "runs": self._no_runs, "ledger": self._no_ledger, "explain": self._explain,
+            "runs": self._no_runs, "waiting": self._none_waits, "ledger": self._no_ledger,
+            "explain": self._explain,
             "cancel": self._cancel, "retry": self._retry,
         }  # fmt: skip
         if action in actions:
@@ -137,6 +138,9 @@ class RegionProxy:
 
     async def _no_runs(self, _: Kept) -> web.Response:
         return answers.body(RunPage([], None))
+
+    async def _none_waits(self, _: Kept) -> web.Response:
+        return answers.body(TaskPage([], None))
 
     async def _no_ledger(self, _: Kept) -> web.Response:
         return answers.body(LedgerPage([], None))

@@ -18,7 +18,7 @@ from duly.nodes.api.changes import change
 from duly.nodes.api.problems import Problem, conflict, not_found
 from duly.nodes.api.rescheduling import Refused, Rescheduling
 from duly.nodes.api.wire import RunPage, TaskPage, TaskPatch
-from duly.storage import courses, listing, tasks
+from duly.storage import courses, listing, tasks, waits
 from duly.storage.audit import Note
 from duly.storage.errors import NameInUseError
 from duly.storage.listing import Filter, Page
@@ -52,6 +52,7 @@ class TaskHandlers:
             web.post(one + "/resume", self.resume),
             web.post(one + "/run-now", self.run_now),
             web.get(one + "/runs", self.runs, allow_head=False),
+            web.get(one + "/waiting", self.waiting, allow_head=False),
         ]
 
     # Reading
@@ -100,6 +101,17 @@ class TaskHandlers:
         payloads = _sees_payloads()
         items = [views.run(row, payloads=payloads) for row in rows[:limit]]
         return answers.body(RunPage(items, more))
+
+    async def waiting(self, request: web.Request) -> web.Response:
+        """A page of the tasks that wait for a task (`after`), newest first."""
+        queries.known_only(request, ("limit", "cursor"))
+        limit, after = queries.limit(request), queries.task_cursor(request)
+        task_id = (await self._find(queries.task_id(request))).id
+        rows = await waits.waiting(self._db, task_id, after, limit + 1)
+        more = queries.encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
+        payloads = _sees_payloads()
+        items = [views.task(row, payloads=payloads) for row in rows[:limit]]
+        return answers.body(TaskPage(items, more))
 
     async def _find(self, task_id: UUID) -> TaskRow:
         found = await tasks.get(self._db, [task_id])

@@ -122,6 +122,12 @@ update tasks t set
 where t.id = any($1::uuid[]) and t.waits_for && $2
 returning t.id, t.slot, t.next_run_at, t.waits_for;
 
+-- name: waiting
+-- Those that wait for task $1, newest first, older than the id $2.
+select {task t} from task_waits w join tasks t on t.id = w.task
+where w.parent = $1 and ($2::uuid is null or w.task < $2)
+order by w.task desc limit $3;
+
 -- name: withdraw_finished
 -- Within the transaction of a submission: an id of the client's own whose task ended between the
 -- submission's snapshot and its insert is in both tables now. A later snapshot sees it.

@@ -143,6 +143,30 @@ async def test_a_waiting_task_leads_to_the_one_it_waits_for(
     await expect(page.get_by_role("heading", name="mail.send")).to_be_visible()
 
 
+async def test_a_parent_leads_to_what_follows_it_and_what_waits_for_it(
+    guarded: RunningNode, admin: Site
+) -> None:
+    then = {"on_success": {"type": "mail.tell"}, "on_failure": {"type": "alarm", "queue": "ops"}}
+    first = await guarded.client.submit("mail.send", run_at=FAR, **then)
+    waits = [await guarded.client.submit("join", after=[first.id]) for _ in range(21)]
+    page = await admin.open(f"/admin/tasks/{first.id}", role="payload-view")
+    panel = page.get_by_role("region", name="What comes after it")
+    await expect(panel).to_contain_text("mail.tell, queue default, to be created")
+    await expect(panel).to_contain_text("alarm, queue ops, to be created")
+    await expect(panel).to_contain_text("and more: the newest 20 are shown")
+    shown = panel.get_by_role("link")
+    await expect(shown).to_have_text([str(one.id) for one in waits[:0:-1]])
+    await shown.first.click()
+    await expect(page.get_by_role("heading", name="join")).to_be_visible()
+
+    failed = await _failed(guarded, "mail.send", **then)
+    await page.goto(f"/admin/tasks/{failed.id}")
+    await expect(shown).to_have_count(1)
+    await expect(panel).to_contain_text("failed")
+    await shown.click()
+    await expect(page.get_by_role("heading", name="alarm")).to_be_visible()
+
+
 async def test_edit_sends_what_was_changed_with_all_its_digits(
     guarded: RunningNode, admin: Site
 ) -> None:

@@ -88,6 +88,20 @@ async def test_a_waiting_task_shows_what_it_waits_for(node: RunningNode) -> None
     assert task["next_run_at"] is not None
 
 
+async def test_who_waits_for_a_task_in_pages(node: RunningNode) -> None:
+    first = await submit(node, delay=3600)
+    waits = [await submit(node, after=[first]) for _ in range(3)]
+    path = f"/v1/tasks/{first}/waiting"
+    page = (await node.call("GET", f"{path}?limit=2")).body
+    assert [one["id"] for one in page["items"]] == waits[:0:-1]
+    rest = (await node.call("GET", f"{path}?limit=2&cursor={page['next_cursor']}")).body
+    assert ([one["id"] for one in rest["items"]], rest["next_cursor"]) == (waits[:1], None)
+    assert (await node.call("POST", f"/v1/tasks/{first}/cancel")).status == 200
+    assert (await node.call("GET", path)).body == {"items": [], "next_cursor": None}
+    assert (await node.call("GET", f"/v1/tasks/{uuid4()}/waiting")).status == 404
+    assert (await node.call("GET", f"{path}?limit=0")).fields == ["limit"]
+
+
 async def test_a_cancel_ends_what_waits(node: RunningNode) -> None:
     first = await submit(node, delay=3600)
     last = await submit(node, after=[first])

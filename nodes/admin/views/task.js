@@ -5,6 +5,7 @@ import { fill, h, refresh } from "../dom.js";
 import { badge, count, duration, errorLine, isSealed, schedule, sealed, time } from "../format.js";
 import { rawAt, view as jsonView } from "../json.js";
 import { onChange } from "../live.js";
+import { after } from "./after.js";
 import { attempts } from "./attempts.js";
 import { Explain } from "./explain.js";
 import { fireTimes } from "./fire_times.js";
@@ -24,11 +25,11 @@ export async function show(main, context) {
 
   async function drawAll(task, text) {
     const query = { limit: 50, cursor: context.query.get("cursor") };
-    const [ledger, times] = await Promise.all([
-      getExact(withQuery(`${path}/ledger`, query), context.signal), fireTimes(task, context.signal),
+    const [ledger, times, next] = await Promise.all([
+      getExact(withQuery(`${path}/ledger`, query), context.signal), fireTimes(task, context.signal), after(task, path, context.signal),
     ]);
     const put = version === null ? fill : refresh;
-    draw(main, put, context, { task, text, ledger, times, load, explain });
+    draw(main, put, context, { task, text, ledger, times, next, load, explain });
   }
 
   await load();
@@ -36,7 +37,7 @@ export async function show(main, context) {
   onChange(context, (event) => event.task_id === context.params.id, load, 300);
 }
 
-function draw(main, put, context, { task, text, ledger, times, load, explain }) {
+function draw(main, put, context, { task, text, ledger, times, next, load, explain }) {
   document.title = `${task.type} · Duly`;
   const again = () => load().catch(() => context.reload());
   put(main,
@@ -48,6 +49,7 @@ function draw(main, put, context, { task, text, ledger, times, load, explain }) 
       h("div", null,
         explain.element,
         times && h("section", { class: "panel", "aria-labelledby": "times" }, h("h2", { id: "times" }, "Next fire times"), times),
+        next,
         value("Payload", task, "payload", text),
         task.status === "completed" && value("Result", task, "result", text),
         task.error !== null && value("Error", task, "error", text))),
@@ -76,8 +78,6 @@ function facts(task) {
     ["Follows", task.parent && link(task.parent.id)],
     ["Waits for", task.waits_for?.map(link)],
     ["Came after", !task.waits_for && task.after?.map(link)],
-    ["On success", task.on_success && task.on_success.type],
-    ["On failure", task.on_failure && task.on_failure.type],
     ["Tags", Object.keys(task.tags).length > 0 && Object.entries(task.tags).map(([name, text]) => h("span", { class: "tag" }, `${name}: ${text}`))],
     ["Created", time(task.created_at, { both: true })],
     ["Changed", time(task.updated_at, { both: true })],

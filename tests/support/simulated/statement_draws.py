@@ -385,6 +385,11 @@ class Draws:
         pairs = [word for pair in zip(flags, limits, strict=True) for word in pair]
         return rng.choice("qr"), paused, *pairs, self.now, who
 
+    def _waiting(self) -> tuple[Any, ...]:
+        parents = [parent for parent, _ in self._store.waits] or self._ids
+        after = self._rng.choice((None, UUID(int=self._rng.getrandbits(128))))
+        return self._rng.choice(sorted(parents)), after, 2
+
     def _runs(self) -> tuple[Any, ...]:
         return self._rng.choice(self._ids[-12:]), None, None, 100
 

@@ -312,6 +312,13 @@ def retry(store: Store, task_id: UUID, now: datetime) -> list[Row]:
 
 
 @statement
+def waiting(store: Store, parent: UUID, after: UUID | None, limit: int) -> list[Row]:
+    found = sorted((task for one, task in store.waits if one == parent), reverse=True)
+    rows = [store.tasks[i] for i in found if i in store.tasks and (after is None or i < after)]
+    return [pick(row, _TASK) for row in rows[:limit]]
+
+
+@statement
 def runs(store: Store, task_id: UUID, token: Any, recorded_at: Any, limit: int) -> list[Row]:
     found = [
         run
