@@ -146,7 +146,10 @@ async def test_a_waiting_task_leads_to_the_one_it_waits_for(
 async def test_a_parent_leads_to_what_follows_it_and_what_waits_for_it(
     guarded: RunningNode, admin: Site
 ) -> None:
-    then = {"on_success": {"type": "mail.tell"}, "on_failure": {"type": "alarm", "queue": "ops"}}
+    then: dict[str, Any] = {
+        "on_success": {"type": "mail.tell"},
+        "on_failure": {"type": "alarm", "queue": "ops"},
+    }
     first = await guarded.client.submit("mail.send", run_at=FAR, **then)
     waits = [await guarded.client.submit("join", after=[first.id]) for _ in range(21)]
     page = await admin.open(f"/admin/tasks/{first.id}", role="payload-view")
