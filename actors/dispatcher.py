@@ -145,7 +145,7 @@ class Dispatcher(Actor[DispatcherMessage]):
     def _refilled(self, message: Refilled) -> None:
         ready = self._queue(message.queue).ready
         if message.key is None:
-            ready.refilled(message.complete)
+            ready.refilled(message.complete, message.last)
         else:
             ready.key_refilled(message.key, message.complete)
             self._take_turns(message.queue)

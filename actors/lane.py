@@ -14,6 +14,11 @@ Place = tuple[int, datetime, UUID, DueRow]
 _TAKEN_MAX = 1_000
 
 
+def order_of(row: DueRow) -> tuple[int, datetime]:
+    """By priority and due time; the better row's is the smaller."""
+    return -row.priority, row.next_run_at
+
+
 class Lane:
     """A list that is cheap to add to at its end and to take from at its beginning."""
 

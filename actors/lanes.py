@@ -104,6 +104,11 @@ class Lanes:
             for lane in level.lanes.values():
                 yield from lane
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether there are fairness keys: then due times alone do not tell whose turn it is."""
+        return any(level.is_fair for level in self._levels.values())
+
     def add(self, place: Place) -> None:
         """Take a row in that is not there."""
         priority = -place[0]

@@ -88,12 +88,14 @@ class SaturatedKeys(NamedTuple):
 class Refilled(NamedTuple):
     """prefetcher -> dispatcher: the best that is due of a queue was sent; `complete`: all of it.
 
-    With `key` only of that concurrency key.
+    With `key` only of that concurrency key. Else `last` is the last row sent, if what follows it is in the store alone
+    and comes in order of priority and due time, without turns.
     """
 
     queue: str
     complete: bool
     key: str | None = None
+    last: DueRow | None = None
 
 
 class Freed(NamedTuple):

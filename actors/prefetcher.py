@@ -22,6 +22,7 @@ import anyio.lowlevel
 
 from duly.actors.context import Context
 from duly.actors.key_lot import KEPT
+from duly.actors.lane import order_of
 from duly.actors.messages import (
     Due,
     PrefetcherMessage,
@@ -163,7 +164,9 @@ class Prefetcher(Actor[PrefetcherMessage]):
             fair = await self._first_of_each(queue, now_us, without)
             best = await slots.due_best(db, owned, queue, from_us(now_us), FULL, without)
         await self._send(fair, now_us)
-        await self._send(best.rows, now_us, Refilled(queue, complete=best.complete))
+        in_order = best.rows and not best.complete and not fair
+        last = max(best.rows, key=order_of) if in_order else None
+        await self._send(best.rows, now_us, Refilled(queue, best.complete, last=last))
         self._hungry.discard(queue)
 
     async def _first_of_each(self, queue: str, now_us: int, without: list[str]) -> list[DueRow]:

@@ -1,15 +1,19 @@
 """The due tasks of one queue that wait for capacity, in the order of `lanes`.
 
+Once a row was turned away, what comes after it in that order is left to the store, too, though there may be room:
+else what falls due later would run before it, for as long as more falls due than runs.
+
 Those with a concurrency key come through the lot of their key (`key_lot`), and the bounds of both are apart: what
 waits for its key takes no room from the others.
 """
 
 from collections import Counter
 from collections.abc import Iterable
+from datetime import datetime
 from uuid import UUID
 
 from duly.actors.key_lot import KEPT, KeyLot
-from duly.actors.lane import Place
+from duly.actors.lane import Place, order_of
 from duly.actors.lanes import Lanes, place_of
 from duly.storage.slots import DueRow
 
@@ -31,6 +35,7 @@ class ReadyQueue:
         self._lots: dict[str, KeyLot] = {}
         self._in_lots = 0
         self._turned_away = False  # since `asked`
+        self._store_goes_on: tuple[int, datetime] | None = None
         self._is_best_known = True
         self.saturated = False
         """Rows were turned away: the store holds due ones that this queue does not know."""
@@ -142,11 +147,15 @@ class ReadyQueue:
         """The store's rows of this queue are about to be read, the best first."""
         self._turned_away = False
         self._is_best_known = True
+        self._store_goes_on = None
 
-    def refilled(self, complete: bool) -> None:
-        """They have been read and added; `complete`: all of them."""
+    def refilled(self, complete: bool, last: DueRow | None = None) -> None:
+        """They have been read and added; `complete`: all of them. `last`: beyond it only the store knows who is next."""
         if complete and not self._turned_away:
             self.saturated = False
+        if last is not None:
+            self._leave_beyond(order_of(last))
+            self._dropped(self._line.drop_where(self._is_for_the_store))
 
     def key_asked(self, key: str) -> None:
         """The same of the rows of one key."""
@@ -164,17 +173,40 @@ class ReadyQueue:
     # Places
 
     def _stand(self, place: Place) -> None:
-        """Stand in line, unless it is full of better rows."""
+        """Stand in line, unless it is full of better rows, or better ones are in the store."""
+        if self._store_goes_on is not None and self._is_for_the_store(place[-1]):
+            self._turned_away = True
+            self._gone(place)
+            return
         if len(self._line) >= FULL:
             if not self.saturated:
                 self._is_best_known = False
             self.saturated = self._turned_away = True
             if self._line.is_below_all(place):
+                self._leave_beyond(place[:2])
                 self._gone(place)
                 return
-            self._dropped(self._line.trim(_KEPT))
+            dropped = self._line.trim(_KEPT)
+            self._leave_beyond(min(dropped)[:2])
+            self._dropped(dropped)
         self._rows[place[-1].id] = place
         self._line.add(place)
+
+    def _leave_beyond(self, order: tuple[int, datetime]) -> None:
+        """The store has a row of this order that is not in line: what comes after it does not go before it.
+
+        Where fairness keys take turns it may.
+        """
+        known = self._store_goes_on
+        if (known is None or order < known) and not self._line.takes_turns:
+            self._store_goes_on = order
+
+    def _is_for_the_store(self, row: DueRow) -> bool:
+        """Whether a better row is in the store; not of one that has a turn of its own."""
+        known = self._store_goes_on
+        if known is None or row.fairness_key is not None or row.concurrency_key is not None:
+            return False
+        return order_of(row) > known
 
     def _wait(self, key: str, place: Place) -> None:
         """Wait for the key, as long as there is something to wait for."""

@@ -146,3 +146,47 @@ def test_keeps_only_slots_that_are_ours() -> None:
     taken = queue.take(1000)
     assert len(taken) == 20 + len(back)
     assert {row.slot for row in taken if row not in back} == set(ours)
+
+
+def test_what_is_due_after_a_row_that_was_turned_away_does_not_run_before_it() -> None:
+    queue = filled(FULL)
+    queue.add(due_row(FULL + 1))
+    queue.asked()
+    queue.add(due_row(FULL + 1))
+    queue.refilled(complete=False)
+    queue.take(5_000)
+    queue.add(due_row(FULL + 2))
+    assert len(queue) == 5_000, "there is room, but the store has a better one"
+    same, better = due_row(FULL + 1), due_row(FULL + 3, priority=6)
+    queue.add(same)
+    queue.add(better)
+    queue.add(due_row(FULL + 4, fair="has its turn"))
+    assert len(queue) == 5_003
+    assert queue.take(1) == [better]
+
+
+def test_what_came_while_the_store_was_read_does_not_run_before_what_is_still_there() -> None:
+    queue = filled(FULL + 1)
+    queue.take(FULL - LOW)
+    queue.asked()
+    queue.add(due_row(3 * FULL))
+    brought = [due_row(FULL + number) for number in range(100)]
+    for row in brought:
+        queue.add(row)
+    queue.refilled(complete=False, last=brought[-1])
+    queue.add(due_row(2 * FULL))
+    assert queue.saturated
+    assert queue.take(FULL)[-1] == brought[-1]
+
+
+def test_all_is_taken_in_again_once_the_store_has_no_more() -> None:
+    queue = filled(FULL + 1)
+    queue.take(FULL)
+    queue.add(due_row(FULL + 5))
+    assert len(queue) == 0
+    queue.asked()
+    queue.add(due_row(FULL + 5))
+    queue.refilled(complete=True)
+    queue.add(due_row(FULL + 9))
+    assert len(queue) == 2
+    assert not queue.saturated

@@ -9,6 +9,7 @@ from firing_rig import SLOTS, START_US, Firing, due_row
 from virtual_time import VIRTUAL_TIME
 from waiting import wait_for
 
+from duly.actors import prefetcher, ready
 from duly.actors.context import Options
 from duly.actors.messages import Due, Schedule
 from duly.actors.ready import FULL
@@ -78,6 +79,32 @@ async def test_a_spike_without_workers_takes_no_more_memory_than_the_line() -> N
     for due_us in order:
         assert due_us > latest - 2_000_000  # those that were claimed together, at once
         latest = max(latest, due_us)
+
+
+async def test_what_falls_due_faster_than_it_runs_still_runs_in_due_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its line, a short one, is full after some seconds, and more falls due until the end."""
+    for module, name, value in (
+        (ready, "FULL", 1_000),
+        (ready, "_KEPT", 900),
+        (ready, "LOW", 250),
+        (prefetcher, "FULL", 1_000),
+    ):
+        monkeypatch.setattr(module, name, value)
+    firing = Firing(Options(window_floor=50))
+    chance = random.Random(3)
+    firing.database.put(*[due_row(chance.uniform(1, 14)) for _ in range(6_500)])
+    async with firing.running():
+        while firing.context.clock.now_us() - START_US < 15_000_000:
+            firing.streams.consume("q", 20)
+            await anyio.sleep(0.1)
+    started = set(firing.streams.ids)
+    assert len(started) > 2_500
+    dues_us = {one: to_us(row.next_run_at) for one, row in firing.database.rows.items()}
+    left_us = min(due for one, due in dues_us.items() if one not in started)
+    # But for those that were claimed together, at once.
+    assert max(dues_us[one] for one in started) < left_us + 500_000
 
 
 async def test_what_a_full_wheel_turned_away_is_read_when_it_has_room() -> None:
