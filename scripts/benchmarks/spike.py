@@ -3,7 +3,8 @@
 A node with two workers, on a store of its own, looks so far ahead that its wheel is full long before. Every five
 seconds a JSON line has the node's memory, and what is in its wheel and among its due tasks. The last line tells the
 most memory that the node's process took, and how far the handlers' starts were from the order in which the tasks
-were due: "overtaken" is by how much a later task was due that had started before. See docs/performance.md.
+were due: "overtaken" is by how much later a task was due that had started before, "left behind" the same of the first
+task that has not started. See docs/performance.md.
 """
 
 import argparse
@@ -36,6 +37,14 @@ _STARTS = """
     select extract(epoch from max(occurrence) over (order by started_at) - occurrence)::float8 as overtaken,
            extract(epoch from started_at - occurrence)::float8 as late
     from runs where started_at is not null
+"""
+
+
+_LEFT = """
+    select greatest(0, extract(epoch from max(r.occurrence) - (
+        select min(next_run_at) from tasks where status = 'pending'
+    )))::float8
+    from runs r where r.started_at is not null
 """
 
 
@@ -145,6 +154,7 @@ async def _order(rig: Rig) -> dict[str, Any]:
         "overtaken p50, s": round(statistics.median(overtaken), 3),
         "overtaken p99, s": round(share(overtaken, 0.99), 3),
         "overtaken most, s": round(overtaken[-1], 3),
+        "left behind, s": round(await rig.database.fetchval(_LEFT), 3),
     }
 
 
