@@ -200,6 +200,7 @@ class ReadyQueue:
         known = self._store_goes_on
         if (known is None or order < known) and not self._line.takes_turns:
             self._store_goes_on = order
+            self.saturated = True  # so that it is asked for
 
     def _is_for_the_store(self, row: DueRow) -> bool:
         """Whether a better row is in the store; not of one that has a turn of its own."""

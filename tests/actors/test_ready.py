@@ -190,3 +190,13 @@ def test_all_is_taken_in_again_once_the_store_has_no_more() -> None:
     queue.add(due_row(FULL + 9))
     assert len(queue) == 2
     assert not queue.saturated
+
+
+def test_a_queue_that_begins_in_the_midst_of_a_refill_asks_for_what_it_leaves_to_the_store() -> (
+    None
+):
+    queue = filled(10)
+    queue.refilled(complete=False, last=due_row(20))
+    queue.add(due_row(30))
+    assert len(queue) == 10
+    assert queue.hungry
