@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from node_rig import RunningNode
-from processes import Processes, line_of
+from processes import Processes
 from waiting import wait_for
 from worker_rig import running
 
@@ -16,6 +16,7 @@ import duly
 AT_ONCE = 20
 FOR_S = 10.0
 EVERY_S = 0.2
+END_S = FOR_S + 120.0
 
 SCHEDULE = {"type": "tick", "schedule": {"every": EVERY_S}}
 
@@ -53,11 +54,11 @@ async def test_c15_many_processes_that_apply_a_schedule_make_one(
         processes.python("-c", PROGRAM, node.url, file, gate, str(FOR_S)) for _ in range(AT_ONCE)
     ]
     for one in programs:
-        await line_of(one, "^ready$")
+        await asyncio.to_thread(one.wait_for_line, "^ready$", END_S)
     async with running(worker):
         gate.touch()
         for one in programs:
-            await line_of(one, r"^applied \d+$")
+            await asyncio.to_thread(one.wait_for_line, r"^applied \d+$", END_S)
             assert await asyncio.to_thread(one.wait) == 0
         (task,) = [task async for task in node.client.list()]
         assert (task.name, task.version > 0) == ("tick", True)
