@@ -218,7 +218,8 @@ class Context:
     def __reduce__(self) -> tuple[Any, ...]:
         """In a process of its own a handler has what tells of the attempt, and no more."""
         given = (self.id, self.type, self.queue, self.token, self.attempt, self._due_us)
-        return _remade, (*given, self.deadline, self.worker, self.traceparent, self.codec)
+        more = (self.deadline, self.worker, self.traceparent, self._parent, self.codec)
+        return _remade, (*given, *more)
 
     def __repr__(self) -> str:
         return f"<Context {self.type} {self.id} attempt {self.attempt} token {self.token}>"
@@ -234,11 +235,12 @@ def _remade(
     deadline: float,
     worker: str,
     traceparent: str | None,
+    parent: bytes | None,
     codec: Codec | None,
 ) -> Context:
     made = Context(
         id=id, type=type, queue=queue, token=token, attempt=attempt, due_us=due_us,
-        deadline=deadline, worker=worker, codec=codec,
+        deadline=deadline, worker=worker, parent=parent, codec=codec,
     )  # fmt: skip
     made.traceparent = traceparent
     return made

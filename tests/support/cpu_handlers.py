@@ -31,6 +31,7 @@ def where(ctx: duly.Context, job: Job) -> dict[str, object]:
     return {
         "pid": os.getpid(), "n": job.n, "id": ctx.id, "attempt": ctx.attempt, "state": ctx.state,
         "headers": ctx.headers(), "trace": ctx.traceparent, "left_s": ctx.remaining_s,
+        "parent": None if ctx.parent is None else ctx.parent.result,
     }  # fmt: skip
 
 

@@ -16,6 +16,11 @@ from duly.nodes.worker import Context, Next, Worker
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
+PARENT = (
+    '{"id": "0af76519-16cd-43dd-8448-eb211c80319c", "status": "completed", "token": 1,'
+    ' "occurrence": "2026-11-30T12:00:00Z", "result": {"rows": 3}}'
+)
+
 
 def make(node: FakeNode, **options: Any) -> Worker:
     worker = Worker(node.url, id="w1", processes=2, **options)
@@ -27,7 +32,7 @@ def make(node: FakeNode, **options: Any) -> Worker:
 async def test_it_runs_elsewhere_with_its_payload_and_context(node: FakeNode) -> None:
     async with running(make(node)):
         task_id = await node.dispatch(
-            "where", '{"n": 5}', attempt="3", timeout="60", traceparent=TRACE
+            "where", '{"n": 5}', attempt="3", timeout="60", traceparent=TRACE, parent=PARENT
         )
         (report,) = await node.wait_reports(1)
     assert report.outcome == "completed"
@@ -35,6 +40,7 @@ async def test_it_runs_elsewhere_with_its_payload_and_context(node: FakeNode) ->
     assert (report.value["n"], report.value["id"], report.value["attempt"]) == (5, task_id, 3)
     assert report.value["headers"]["Duly-Fencing-Token"] == "1"
     assert report.value["state"] is None
+    assert report.value["parent"] == {"rows": 3}
     assert report.value["trace"].startswith(TRACE[:35])
     assert 0 < report.value["left_s"] <= 60
 
