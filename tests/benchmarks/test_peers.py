@@ -20,6 +20,7 @@ from benchmarks.peers import compare
 from benchmarks.peers.duly_peer import DulyPeer
 from benchmarks.peers.notes import WARM_UP, Notes, count_ready, count_starts, read_starts
 from benchmarks.peers.peer import Peer, Running, Servers, Submitted, Traits
+from benchmarks.peers.process_peer import ProcessPeer
 from benchmarks.peers.programs.order import Order, one_by_one
 from benchmarks.peers.registry import OURS, PEERS
 from benchmarks.peers.starts import wait_started
@@ -132,8 +133,9 @@ def test_scenarios_for_peers_have_the_names_of_ours() -> None:
 def test_every_peer_has_a_program() -> None:
     programs = SCRIPTS / "benchmarks" / "peers" / "programs"
     assert OURS.traits.name not in PEERS
-    for name in PEERS:
-        assert (programs / f"{name}_program.py").exists()
+    for peer in PEERS.values():
+        assert isinstance(peer, ProcessPeer)
+        assert (programs / f"{peer.program or peer.traits.name}_program.py").exists()
 
 
 # Notes and orders

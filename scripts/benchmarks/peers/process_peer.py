@@ -93,29 +93,38 @@ class ProcessPeer:
     """For pip, exact versions; the first is the peer itself."""
     recorded_query: str | None = None
     """Counts the outcomes in PostgreSQL and tells when the last was recorded."""
+    program: str = ""
+    """Whose environment and program it has, if not those of its own name."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Variables that its program reads."""
+
+    @property
+    def _program(self) -> str:
+        return self.program or self.traits.name
 
     def install(self) -> str:
         """Make its environment; answers the versions of what it needs."""
         names = [
             requirement.partition("==")[0].partition("[")[0] for requirement in self.requirements
         ]
-        return versions(environment(self.traits.name, self.requirements), names)
+        return versions(environment(self._program, self.requirements), names)
 
     @asynccontextmanager
     async def running(self, servers: Servers) -> AsyncIterator[RunningProcesses]:
         """Its tables made, no worker yet."""
-        python = environment(self.traits.name, self.requirements)
+        python = environment(self._program, self.requirements)
         async with AsyncExitStack() as stack:
             notes = stack.enter_context(temporary_folder())
             environ = {
                 **os.environ,
+                **self.settings,
                 "PYTHONPATH": str(SCRIPTS),
                 "BENCH_DATABASE_URL": servers.database_url,
                 "BENCH_REDIS_URL": servers.redis_url,
                 "BENCH_NOTES": str(notes),
             }
             database = await stack.enter_async_context(connected(servers.database_url))
-            command = [str(python), "-P", "-m", "benchmarks.peers.programs", self.traits.name]
+            command = [str(python), "-P", "-m", "benchmarks.peers.programs", self._program]
             peer = RunningProcesses(command, environ, notes, database, self.recorded_query)
             stack.push_async_callback(peer.stop)
             await peer.call("install", {})

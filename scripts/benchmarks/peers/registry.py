@@ -6,13 +6,22 @@ from benchmarks.peers.process_peer import ProcessPeer
 
 OURS: Peer = DulyPeer()
 
+_PGQUEUER = (
+    ("pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0"),
+    "select count(*), max(created) from pgqueuer_log where status = 'successful'",
+)
+
 PEERS: dict[str, Peer] = {
     peer.traits.name: peer
     for peer in (
         ProcessPeer(
-            Traits("pgqueuer", "every outcome, in PostgreSQL", submits_per_s=4_000),
-            ("pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0"),
-            "select count(*), max(created) from pgqueuer_log where status = 'successful'",
+            Traits("pgqueuer", "every outcome, in PostgreSQL", submits_per_s=4_000), *_PGQUEUER
+        ),
+        ProcessPeer(  # with the batches that it takes unless it is told otherwise
+            Traits("pgqueuer_default", "every outcome, in PostgreSQL", submits_per_s=4_000),
+            *_PGQUEUER,
+            program="pgqueuer",
+            settings={"BENCH_BATCH_SIZE": "10"},
         ),
         ProcessPeer(
             Traits(

@@ -1,7 +1,7 @@
 """PgQueuer, set up as its guide to performance says.
 
-Workers have one asyncpg connection each, take large batches (jobs are short), and run on uvloop as its
-own command does; autovacuum is set by `optimize_autovacuum`; producers have a pool. Tables are durable.
+Workers have one asyncpg connection each, take large batches (jobs are short; BENCH_BATCH_SIZE says others), and run
+on uvloop as its own command does; autovacuum is set by `optimize_autovacuum`; producers have a pool. Tables are durable.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from benchmarks.peers.notes import TEXT, Notes
 from benchmarks.peers.programs.order import CALLERS, answer, one_by_one, read_order
 
 _URL = os.environ["BENCH_DATABASE_URL"]
-_BATCH_SIZE = 100
+_BATCH_SIZE = int(os.environ.get("BENCH_BATCH_SIZE", "100"))
 _ENTRYPOINT = "noop"
 
 
