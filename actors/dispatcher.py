@@ -32,13 +32,16 @@ from duly.actors.messages import (
     Freed,
     Ownership,
     Refilled,
+    Sought,
 )
 from duly.actors.ready import ReadyQueue
 from duly.actors.runtime import Actor, MailboxClosedError
 from duly.actors.saturation import Saturation
+from duly.storage.ids import from_bytes
 from duly.storage.permits import Rate
 from duly.storage.slots import SLOTS, DueRow
 from duly.storage.stream_facts import NOTHING_WAITS
+from duly.storage.sweeps import Name, unknown
 
 log = logging.getLogger("duly.dispatcher")
 
@@ -104,6 +107,8 @@ class Dispatcher(Actor[DispatcherMessage]):
     def _take(self, message: DispatcherMessage) -> None:
         if isinstance(message, Due):
             self._add(row for row in message.rows if not self._firing.is_under_way(row.id))
+        elif isinstance(message, Sought):
+            message.reply.set(unknown(message.names, self._knows))
         elif isinstance(message, Capacity):
             if message.concurrency or message.queue in self._queues:
                 self._queue(message.queue).concurrency = message.concurrency
@@ -122,6 +127,13 @@ class Dispatcher(Actor[DispatcherMessage]):
             if before.epochs.keys() - message.epochs.keys():
                 for queue in self._queues.values():
                     queue.ready.keep_slots(frozenset(message.epochs))
+
+    def _knows(self, queue: str, name: Name) -> bool:
+        task_id = from_bytes(name[0])
+        if self._firing.is_under_way(task_id):
+            return True
+        line = self._queues.get(queue)
+        return line is not None and line.ready.knows(task_id, name[1])
 
     def _queue(self, name: str) -> Line:
         if name not in self._queues:

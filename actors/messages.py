@@ -9,6 +9,7 @@ from duly.actors.runtime import Reply
 from duly.storage.claims import Ended
 from duly.storage.slots import DueRow
 from duly.storage.submitting import NewTask, Submitted
+from duly.storage.sweeps import Name
 
 
 class Submit(NamedTuple):
@@ -41,6 +42,13 @@ class Schedule(NamedTuple):
 
     rows: Sequence[DueRow]
     reply: Reply[int] | None = None
+
+
+class Sought(NamedTuple):
+    """prefetcher -> ticker, dispatcher: which of these tasks, by queue, are not known here in this version or a later one?"""
+
+    names: Mapping[str, Sequence[Name]]
+    reply: Reply[dict[str, list[Name]]]
 
 
 class TurnedAway(NamedTuple):
@@ -123,8 +131,8 @@ class Outcomes(NamedTuple):
     reported: bool = False
 
 
-TickerMessage = Schedule | Ownership
-DispatcherMessage = Due | Capacity | Refilled | Freed | Controlled | Ownership
+TickerMessage = Schedule | Sought | Ownership
+DispatcherMessage = Due | Sought | Capacity | Refilled | Freed | Controlled | Ownership
 PrefetcherMessage = Ownership | Saturated | SaturatedKeys | TurnedAway
 RecorderMessage = Outcomes | Ownership
 ReaperMessage = Ownership

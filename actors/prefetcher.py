@@ -4,9 +4,9 @@ Three readers over the same index:
 
     pass     advances a cursor per slot up to the horizon, in pages, and stops while the wheel is
              full
-    sweep    every 500 ms reads whatever is due within the next 1.5 s: it finds what a lost wake or
-             a late commit left behind the cursors. Where sweeps take long, they come less often
-             and look further ahead
+    sweep    every 500 ms looks at whatever is due within the next 1.5 s, and reads what of it neither
+             the wheel nor the dispatcher knows: it finds what a lost wake or a late commit left behind
+             the cursors. Where sweeps take long, they come less often and look further ahead
     refill   brings the best of a queue that has more due than the dispatcher can hold, or of a
              concurrency key of it
 
@@ -15,7 +15,9 @@ its tasks is seen once, when it falls due, and takes part by its priority.
 """
 
 import logging
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any, TypeVar
 from uuid import UUID
 
 import anyio.lowlevel
@@ -30,14 +32,16 @@ from duly.actors.messages import (
     Saturated,
     SaturatedKeys,
     Schedule,
+    Sought,
     TurnedAway,
 )
 from duly.actors.patience import Patience
 from duly.actors.ready import FULL
-from duly.actors.runtime import Actor, ActorCrashedError, MailboxClosedError, Reply
-from duly.storage import slots
+from duly.actors.runtime import Actor, ActorCrashedError, Mailbox, MailboxClosedError, Reply
+from duly.storage import slots, sweeps
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import BEGINNING, Cursor, DueRow
+from duly.storage.sweeps import Name
 from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.prefetcher")
@@ -55,6 +59,7 @@ _ANSWER_S = 0.5
 _FULL_S = 0.5  # between looks whether the wheel has room again
 
 _Cursors = dict[int, Cursor]
+R = TypeVar("R")
 
 
 class Prefetcher(Actor[PrefetcherMessage]):
@@ -222,28 +227,48 @@ class Prefetcher(Actor[PrefetcherMessage]):
         lately = Cursor(from_us(now_us - round(_SWEEP_BACK_S * 1e6)), UUID(int=0))
         cursors = dict.fromkeys(self._cursors, BEGINNING)
         cursors |= {slot: cursor for slot, cursor in self._swept.items() if slot in cursors}
-        rows, more = await self._swept_page(cursors, before)
-        await self._pass_on(rows)
+        more = await self._swept_page(cursors, before)
         self._swept = {slot: cursor for slot, cursor in more.items() if cursor < lately}
         cursors = {slot: max(cursor, lately) for slot, cursor in more.items()}
         for _ in range(_SWEEP_PAGES):
             if not cursors:
                 return
-            rows, cursors = await self._page(cursors, before)
-            await self._pass_on(rows)
+            cursors = await self._swept_page(cursors, before)
 
-    async def _swept_page(
-        self, cursors: _Cursors, before: datetime
-    ) -> tuple[list[DueRow], _Cursors]:
-        """A page, and with it whether what is set of queues has changed, where that needs no statement of its own."""
+    async def _swept_page(self, cursors: _Cursors, before: datetime) -> _Cursors:
+        """Pass on what of a page is not known; answers the cursors of the slots that have more.
+
+        And note whether what is set of queues has changed, where that needs no statement of its own.
+        """
         context = self._context
-        if self._saturated or self._saturated_keys or context.home is not None:
-            return await self._page(cursors, before)
+        if self._saturated or self._saturated_keys:
+            rows, more = await self._page(cursors, before)
+            await self._pass_on(rows)
+            return more
         asked_at = context.clock.monotonic()
-        page, state = await slots.sweep(context.db, cursors, before, _per_slot(cursors, _PAGE))
+        page = await sweeps.sweep(context.db, cursors, before, _per_slot(cursors, _PAGE))
         self._patience.worked()
-        context.controls.check(state, asked_at)
-        return page.rows, page.more
+        if context.home is None:
+            context.controls.check(page.controls, asked_at)
+        names = await self._unknown(
+            await self._unknown(page.names, context.boxes.ticker), context.boxes.dispatcher
+        )
+        if names:
+            found = await sweeps.pending(
+                context.db, [name for some in names.values() for name in some]
+            )
+            await self._pass_on([row for row in found if row.slot in self._cursors])
+        return page.more
+
+    async def _unknown(
+        self, names: Mapping[str, Sequence[Name]], box: Mailbox[Any]
+    ) -> dict[str, list[Name]]:
+        """Those of which this actor does not know. What the ticker has passed on is with the dispatcher by then."""
+        if not names:
+            return {}
+        reply: Reply[dict[str, list[Name]]] = Reply()
+        await box.send(Sought(names, reply))
+        return await self._answer(reply) or {}
 
     async def _advance(self) -> None:
         """One page of the pass. Comes again at once until the horizon is reached."""
@@ -282,14 +307,18 @@ class Prefetcher(Actor[PrefetcherMessage]):
             return
         reply: Reply[int] = Reply()
         await self._context.boxes.ticker.send(Schedule(rows, reply))
+        await self._answer(reply)
+
+    async def _answer(self, reply: Reply[R]) -> R | None:
+        """None if there is none, since this actor or the other one stops."""
         while not self.stopping.is_set():
             try:
-                await reply.wait(_ANSWER_S)
+                return await reply.wait(_ANSWER_S)
             except TimeoutError:
                 continue
             except ActorCrashedError:
-                pass  # its restart takes us along
-            return
+                break  # its restart takes us along
+        return None
 
 
 def _per_slot(cursors: _Cursors, room: int) -> int:

@@ -68,6 +68,11 @@ class ReadyQueue:
         """The ranks of the next rows, at most `count`."""
         return self._line.ranks(count)
 
+    def knows(self, task_id: UUID, version: int) -> bool:
+        """Whether a task stands in line or waits for its key, in this version or a later one."""
+        known = self._rows.get(task_id)
+        return known is not None and known[-1].version >= version
+
     def add(self, row: DueRow) -> None:
         """Take a row in, unless it is there already or there are enough better ones."""
         known = self._rows.get(row.id)

@@ -10,9 +10,10 @@ import math
 from datetime import datetime
 
 from duly.actors.context import Context
-from duly.actors.messages import Due, Ownership, TickerMessage, TurnedAway
+from duly.actors.messages import Due, Ownership, Sought, TickerMessage, TurnedAway
 from duly.actors.runtime import Actor, MailboxClosedError
 from duly.storage.slots import DueRow, ticked
+from duly.storage.sweeps import Name, unknown
 from duly.wheel.durations import to_us
 from duly.wheel.wheel import Wheel
 
@@ -58,6 +59,9 @@ class Ticker(Actor[TickerMessage]):
                 self._wheel.discard_where(lambda _, row: row.slot not in owned)
             self._owned = owned
             return
+        if isinstance(message, Sought):
+            message.reply.set(unknown(message.names, self._knows))
+            return
         for row in message.rows:
             key = row.id.bytes
             known = self._wheel.get(key)
@@ -72,6 +76,10 @@ class Ticker(Actor[TickerMessage]):
                 self._wheel.insert(key, due_us, row)
         if message.reply is not None:
             message.reply.set(len(self._wheel))
+
+    def _knows(self, _: str, name: Name) -> bool:
+        known = self._wheel.get(name[0])
+        return known is not None and known[1].version >= name[1]
 
     def _is_full_for(self, due_us: int) -> bool:
         is_full = len(self._wheel) >= self._context.options.wheel_cap

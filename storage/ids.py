@@ -48,6 +48,12 @@ def uuid7_that(fits: Callable[[uuid.UUID], bool], now_ms: int) -> uuid.UUID:
 os.register_at_fork(after_in_child=_random.clear)
 
 
+def from_bytes(raw: bytes) -> uuid.UUID:
+    """The id of these 16 bytes."""
+    made: uuid.UUID = UUID(raw)
+    return made
+
+
 def read_id(text: str) -> uuid.UUID:
     """The id that this text is, with or without hyphens. Raises ValueError if it is none."""
     read: uuid.UUID = UUID(text)

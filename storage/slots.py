@@ -173,7 +173,7 @@ async def due(
     Of `without_queues`, and of `without_keys` (queue, concurrency key), only those due after
     `without_until` (default: none). To leave these out, `_LOOKED_AT` times as many are looked at, at most.
     """
-    where = (*_after(cursors), before, per_slot)
+    where = (*after(cursors), before, per_slot)
     if not without_queues and not without_keys:
         return _page([DueRow(*row) for row in await db.fetch("due", *where)], per_slot)
     rows = await db.fetch(
@@ -190,23 +190,7 @@ async def due(
     return page._replace(more=page.more | ends)
 
 
-async def sweep(
-    db: Database, cursors: dict[int, Cursor], before: datetime, per_slot: int
-) -> tuple[DuePage, int]:
-    """As `due` of all queues and keys; also in which state the controls of queues are (see `queues.state`)."""
-    where = (*_after(cursors), before, per_slot)
-    rows: list[DueRow] = []
-    controls = 0
-    for row in await db.fetch("sweep", *where):
-        *task, state = row
-        if state is None:
-            rows.append(DueRow(*task))
-        else:
-            controls = int(state)
-    return _page(rows, per_slot), controls
-
-
-def _after(cursors: dict[int, Cursor]) -> tuple[list[int], list[datetime], list[UUID]]:
+def after(cursors: dict[int, Cursor]) -> tuple[list[int], list[datetime], list[UUID]]:
     """Slots and cursors as the statements take them: those without a cursor are the last."""
     begun = {slot: cursor for slot, cursor in cursors.items() if cursor is not BEGINNING}
     if len(begun) < len(cursors):

@@ -51,9 +51,10 @@ t.id, t.slot, t.next_run_at, t.version, t.priority, t.queue, t.concurrency_key, 
 -- Of a slot without a cursor all is after it.
 (next_run_at, id) > (coalesce(c.after_at, '-infinity'), coalesce(c.after_id, '00000000-0000-0000-0000-000000000000'));
 
--- part: due_tasks
+-- name: due
 -- Pending tasks of each slot, after its cursor and before $4, at most $5 a slot.
-unnest($1::smallint[], $2::timestamptz[], $3::uuid[]) as c (slot, after_at, after_id)
+select {due_columns}
+from unnest($1::smallint[], $2::timestamptz[], $3::uuid[]) as c (slot, after_at, after_id)
 cross join lateral (
     select id, slot, next_run_at, version, priority, queue, concurrency_key, fairness_key from tasks
     where slot = c.slot and status = 'pending' and not paused
@@ -61,17 +62,34 @@ cross join lateral (
     order by next_run_at, id limit $5
 ) t;
 
--- name: due
-select {due_columns} from {due_tasks};
-
 -- name: sweep
--- The same, and a row without a task that tells in which state the table `queues` is: a number that grows with
--- each change of it, since each sets a later `updated_at`. So a change is seen without a statement of its own.
-select {due_columns}, null::text as controls from {due_tasks}
+-- The same by name alone, since most of it is known to who asks: for each slot and queue the ids with their
+-- versions (16 and 8 bytes each, in order), and when the last of them is due. And a row without a slot that tells in
+-- which state the table `queues` is: a number that grows with each change of it, since each sets a later
+-- `updated_at`. So a change is seen without a statement of its own.
+select c.slot, t.queue, t.names, t.last_at, null::text as controls
+from unnest($1::smallint[], $2::timestamptz[], $3::uuid[]) as c (slot, after_at, after_id)
+cross join lateral (
+    select d.queue, max(d.next_run_at) as last_at,
+           string_agg(uuid_send(d.id) || int8send(d.version), ''::bytea order by d.next_run_at, d.id) as names
+    from (
+        select id, next_run_at, version, queue from tasks
+        where slot = c.slot and status = 'pending' and not paused
+          and {after_cursor} and next_run_at < $4
+        order by next_run_at, id limit $5
+    ) d
+    group by d.queue
+) t
 union all
-select null, null, null, null, null, null, null, null,
+select null, null, null, null,
        coalesce(sum((extract(epoch from updated_at) * 1000000)::bigint), 0)::text
 from queues;
+
+-- name: pending_tasks
+-- Those of these ids that wait for their time, in due order.
+select {due_columns} from tasks t
+where t.id = any($1::uuid[]) and case when t.status = 'pending' then not t.paused end
+order by t.next_run_at, t.id;
 
 -- name: due_but
 -- The same, but of the queues $6 only those due after $7, and so of the concurrency keys $9 in the

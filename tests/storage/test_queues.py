@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 from store_rig import NOW, query
 
-from duly.storage import audit, queues, slots, upkeep
+from duly.storage import audit, queues, sweeps, upkeep
 from duly.storage.audit import Filter, Note
 from duly.storage.database import Database
 from duly.storage.permits import Rate
@@ -47,10 +47,10 @@ async def test_who_paused_a_queue_stays_until_it_is_resumed(db: Database) -> Non
 async def test_a_sweep_tells_of_each_change_by_whatever_clock(db: Database) -> None:
     async def swept() -> int:
         cursor = Cursor(NOW, UUID(int=0))
-        page, state = await slots.sweep(db, {7: cursor, 8: cursor}, LATER, 5)
-        assert page.rows == []
-        assert state == queues.state(await queues.controls(db))
-        return state
+        found = await sweeps.sweep(db, {7: cursor, 8: cursor}, LATER, 5)
+        assert found.names == {}
+        assert found.controls == queues.state(await queues.controls(db))
+        return found.controls
 
     states = [await swept()]
     for queue, at in (("q", LATER), ("r", NOW), ("q", NOW), ("r", NOW)):

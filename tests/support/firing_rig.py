@@ -17,6 +17,7 @@ from uuid import UUID
 
 import anyio
 from actor_rig import served
+from swept import Found, swept
 
 from duly.actors.context import Context, Options
 from duly.actors.dispatcher import Dispatcher
@@ -200,10 +201,21 @@ class FakeDatabase:
         pages = self._pages(slots, ats, after, before)
         return self._read([row for page in pages for row in page[:per_slot]])
 
-    def _sweep(self, *where: Any) -> list[Record]:
-        rows = [Record({**dict(row.items()), "controls": None}) for row in self._due(*where)]
-        blank: dict[str, None] = dict.fromkeys(DueRow._fields[:-1])
-        return [*rows, Record({**blank, "controls": str(self.controls_state)})]
+    def _sweep(
+        self, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime, per_slot: int
+    ) -> list[Record]:  # fmt: skip
+        pages = [
+            [
+                Found(row.queue, row.slot, row.next_run_at, row.id, row.version)
+                for row in page[:per_slot]
+            ]
+            for page in self._pages(slots, ats, after, before)
+        ]
+        return [Record(row) for row in swept(pages, self.controls_state)]
+
+    def _pending_tasks(self, ids: list[UUID]) -> list[Record]:
+        found = [row for row in self._pending() if row.id in ids]
+        return self._read(sorted(found, key=lambda row: (row.next_run_at, row.id)))
 
     def _due_but(
         self, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime,

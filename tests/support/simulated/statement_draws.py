@@ -267,6 +267,9 @@ class Draws:
     def _sweep(self) -> tuple[Any, ...]:
         return self._due()
 
+    def _pending_tasks(self) -> tuple[Any, ...]:
+        return (self._some_ids(),)
+
     def _due_but(self) -> tuple[Any, ...]:
         without: list[str] = self._rng.choice(([], ["q"]))
         keys = self._rng.choice((([], []), (["q", "r"], ["a", "b"])))

@@ -8,6 +8,8 @@ from itertools import zip_longest
 from typing import Any
 from uuid import UUID
 
+from swept import Found, swept
+
 from simulated.follow_statements import (
     WAITS_AGAIN,
     all_waits_seen,
@@ -395,10 +397,21 @@ def sweep(
     store: Store, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime,
     limit: int,
 ) -> list[Row]:  # fmt: skip
-    rows = [row | {"controls": None} for row in due(store, slots, ats, after, before, limit)]
+    columns = ("queue", "slot", "next_run_at", "id", "version")
+    pages = [
+        [Found(*(row[name] for name in columns)) for row in page[:limit]]
+        for page in _due_pages(store, slots, ats, after, before)
+    ]
     ages = [row["updated_at"] - datetime(1970, 1, 1, tzinfo=UTC) for row in store.queues.values()]
-    state = sum(age // timedelta(microseconds=1) for age in ages)
-    return [*rows, dict.fromkeys(_DUE) | {"controls": str(state)}]
+    return swept(pages, sum(age // timedelta(microseconds=1) for age in ages))
+
+
+@statement
+def pending_tasks(store: Store, ids: list[UUID]) -> list[Row]:
+    found = [store.tasks[i] for i in ids if i in store.tasks]
+    waiting = [row for row in found if row["status"] == "pending" and not row["paused"]]
+    waiting.sort(key=lambda row: (row["next_run_at"], row["id"]))
+    return [pick(row, _DUE) for row in waiting]
 
 
 @statement

@@ -1,0 +1,70 @@
+"""Looking for what is due by name: all of it, in pages, whatever its slot and queue."""
+
+from datetime import timedelta
+
+from store_rig import ME, NOW, query, submit
+
+from duly.storage import sweeps
+from duly.storage.database import Database
+from duly.storage.slots import BEGINNING, Cursor, DueRow
+from duly.storage.sweeps import Name
+
+MINUTE = NOW + timedelta(seconds=60)
+
+
+async def in_one_slot(db: Database, rows: list[DueRow]) -> int:
+    """Have these tasks in the slot of the first."""
+    await query(db, "alter table tasks alter column slot drop expression")
+    await query(db, "update tasks set slot = $1", rows[0].slot)
+    return rows[0].slot
+
+
+def named(rows: list[DueRow]) -> list[Name]:
+    return [(row.id.bytes, row.version) for row in rows]
+
+
+async def test_names_come_by_queue_in_order_and_in_pages(db: Database) -> None:
+    rows: list[DueRow] = []
+    for number in range(12):
+        due = NOW + timedelta(seconds=number)
+        rows += await submit(db, 1, due=due, queue="ab"[number % 3 == 0])
+    slot = await in_one_slot(db, rows)
+    found: dict[str, list[Name]] = {}
+    cursors, pages = {slot: BEGINNING}, 0
+    while cursors:
+        page = await sweeps.sweep(db, cursors, MINUTE, 5)
+        for queue, names in page.names.items():
+            found.setdefault(queue, []).extend(names)
+        cursors, pages = page.more, pages + 1
+        if pages == 1:
+            assert page.more == {slot: Cursor(rows[4].next_run_at, rows[4].id)}
+    assert pages == 3
+    by_queue = {queue: [row for row in rows if row.queue == queue] for queue in "ab"}
+    assert found == {queue: named(some) for queue, some in by_queue.items()}
+
+
+async def test_names_are_of_what_waits_for_its_time_alone(db: Database) -> None:
+    paused, running, later, other, mine = rows = await submit(db, 5)
+    slot = await in_one_slot(db, rows)
+    await query(db, "update tasks set paused = true where id = $1", paused.id)
+    run = "update tasks set status = 'running', owner = $2, claimed_at = $3 where id = $1"
+    await query(db, run, running.id, ME, NOW)
+    await query(db, "update tasks set next_run_at = $2 where id = $1", later.id, MINUTE)
+    await query(db, "update tasks set slot = $2 where id = $1", other.id, (slot + 1) % 256)
+    await query(db, "update tasks set version = 1::bigint << 41 where id = $1", mine.id)
+    page = await sweeps.sweep(db, {slot: BEGINNING}, MINUTE, 100)
+    assert page.names == {"default": [(mine.id.bytes, 1 << 41)]}
+    assert page.more == {}
+
+
+async def test_rows_of_names_are_as_they_are_now(db: Database) -> None:
+    rows = await submit(db, 4)
+    names = named(rows)
+    gone, paused, changed, same = rows
+    await query(db, "delete from tasks where id = $1", gone.id)
+    await query(db, "update tasks set paused = true where id = $1", paused.id)
+    await query(
+        db, "update tasks set version = 7, next_run_at = $2 where id = $1", changed.id, MINUTE
+    )
+    found = await sweeps.pending(db, names)
+    assert found == [same, changed._replace(version=7, next_run_at=MINUTE)]
