@@ -324,7 +324,7 @@ def main() -> None:
         discard(servers)
         remove_folder(template)
     with ProcessPoolExecutor(2) as pool:  # once nobody waits for an answer
-        for _ in pool.map(shrink, sorted(args.out.glob("*.png"))):
+        for _ in pool.map(shrink, sorted(args.out.glob("*-[0-9]*-*.png"))):
             pass
 
 

@@ -20,6 +20,10 @@ async def test_nodes_that_start_at_once_apply_each_migration_once(blank_database
         assert len(await query(db, "select * from duly_migrations")) == len(migrations())
 
 
+def test_no_two_migrations_have_one_number() -> None:
+    assert [m.version for m in migrations()] == list(range(1, len(migrations()) + 1))
+
+
 async def test_a_second_start_changes_nothing(fresh_database: str) -> None:
     assert await migrate(fresh_database) == []
 
