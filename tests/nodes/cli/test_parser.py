@@ -30,6 +30,22 @@ def test_the_commands_are_these() -> None:
     assert list(sub_parsers()) == COMMANDS
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_is_found_by_its_name(command: str) -> None:
+    (module,) = parser._modules_of([command, "--help"])
+    assert command in sub_parsers(parser.build([module]))
+    assert sum(len(commands) for commands in parser._MODULES.values()) == len(COMMANDS)
+
+
+def test_a_command_does_not_wait_for_the_modules_of_others() -> None:
+    code = (
+        "import sys; from duly.nodes.cli.parser import build, _modules_of\n"
+        "build(_modules_of(['submit'])); print('duly.nodes.node' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)
+    assert done.stdout == b"False\n"
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -102,7 +118,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, act: Callable[[], int]) -> None:
     """Let `duly` do just this, whatever it is asked."""
     fake = argparse.ArgumentParser()
     fake.set_defaults(run=lambda args: act())
-    monkeypatch.setattr(parser, "build", lambda: fake)
+    monkeypatch.setattr(parser, "build", lambda modules: fake)
 
 
 def test_the_code_of_the_command_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
