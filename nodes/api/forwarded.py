@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from duly.actors.context import Context
 from duly.actors.submitter import tell, times
-from duly.nodes.api import answers, bodies, follow_ups, views
+from duly.nodes.api import answers, bodies, follow_ups, upgrades, views
 from duly.nodes.api.checker import Checker
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid
 from duly.nodes.api.submissions import new_task, traced
@@ -63,6 +63,8 @@ class ForwardedHandlers:
                 checked[at] = self._check(handed)
             except Problem as problem:
                 verdicts[at] = _refusal(problem)
+        # All come again later: a verdict would be the end of them.
+        await upgrades.check(self._context, checked.values())
         for at, verdict in zip(checked, await self._take(list(checked.values())), strict=True):
             verdicts[at] = verdict
         return answers.body(HandoverAnswer([one for one in verdicts if one is not None]))

@@ -13,6 +13,7 @@ from region_rig import ADMIN, SECRET, TOKENS, Clusters, arrived, free_port, toke
 from waiting import wait_for
 
 from duly.nodes.regions.messages import FORWARDED_BY
+from duly.storage.members import Vanished
 
 pytestmark = pytest.mark.anyio
 
@@ -277,6 +278,29 @@ async def test_regions_that_point_at_the_wrong_cluster_lose_nothing(clusters: Cl
         async with clusters.region("eu", port=port) as eu:
             assert (await arrived(us, UUID(task_id))).state == "delivered"
             assert await eu.count() == 1
+
+
+async def test_follow_ups_are_handed_on_once_no_older_node_there_would_drop_them(
+    clusters: Clusters,
+) -> None:
+    async with clusters.region("eu") as eu, clusters.region("us", {"eu": eu.url}) as us:
+        older = Vanished(b"{}", eu.context.clock.monotonic() + 3600)
+        eu.context.members.vanished["older"] = older
+        answer = await submit(us, on_success={"type": "next"})
+        assert answer.status == 202, answer
+        task_id = answer.body["id"]
+
+        async def told() -> bool:
+            seen = (await us.call("GET", f"/v1/tasks/{task_id}")).body["forwarding"]
+            return "of an older version" in (seen["error"] or "") and seen["state"] == "waiting"
+
+        await wait_for(told, 60, "it says why it waits")
+        assert await eu.count() == 0
+        del eu.context.members.vanished["older"]
+        assert (await arrived(us, UUID(task_id))).state == "delivered"
+        there = await eu.client.get(task_id)
+        assert there.on_success is not None
+        assert there.on_success["type"] == "next"
 
 
 async def test_a_role_may_do_there_what_it_may_do_here(clusters: Clusters) -> None:
