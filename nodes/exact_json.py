@@ -71,7 +71,11 @@ def encode(value: object) -> bytes:
 
 def encode_sorted(value: object) -> bytes:
     """The same with the names of each object in order, so that equal objects are equal bytes."""
-    return _encoded(value, _SORTED)
+    try:
+        return _encoded(value, _SORTED)
+    except TypeError:
+        # Names that are no text, as numbers, are written as text; only then can they be put in order.
+        return _encoded(_ANY.decode(encode(value)), _SORTED)
 
 
 def _encoded(value: object, encoder: msgspec.json.Encoder) -> bytes:
@@ -152,4 +156,5 @@ def _holds_non_finite(value: object) -> bool:
 
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 _SORTED: Final = msgspec.json.Encoder(decimal_format="number", order="sorted")
+_ANY: Final[ExactDecoder[Any]] = ExactDecoder()
 _CHECKER: Final = msgspec.json.Decoder(float_hook=_storable)

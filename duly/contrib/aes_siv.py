@@ -3,7 +3,6 @@
 Needs `pip install "duly[encryption]"`.
 """
 
-import binascii
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, Final
@@ -90,7 +89,7 @@ def _checked(key_id: str) -> str:
 def _bytes(key_id: str, key: bytes | str) -> bytes:
     try:
         made = b64decode(key, validate=True) if isinstance(key, str) else key
-    except binascii.Error:
+    except ValueError:
         raise ValueError(f"key {key_id!r} is not base64") from None
     if len(made) != KEY_BYTES:
         raise ValueError(f"key {key_id!r} has {len(made)} bytes, not {KEY_BYTES}")

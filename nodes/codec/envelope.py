@@ -74,7 +74,7 @@ def opened(codec: Codec, value: Any) -> Any:
             if codec.accepts_plain:
                 return value
             raise NotEncrypted("not encrypted")
-        return _VALUE.decode(_open(codec, _converted(value)))
+        return _value(_open(codec, _converted(value)))
     except CodecError as error:
         return Unreadable(error)
 
@@ -83,7 +83,7 @@ def opened_error(codec: Codec, value: Any) -> Any:
     """An error as it was before; one that a node wrote is plain, and stays as it is. Raises CodecError."""
     if not (isinstance(value, dict) and MARK in value):
         return value
-    rest = _VALUE.decode(_open(codec, _converted({MARK: value[MARK]})))
+    rest = _value(_open(codec, _converted({MARK: value[MARK]})))
     if not isinstance(rest, dict):
         raise CodecError("what was encoded is not an error")
     return {**_plain(value), **rest}
@@ -121,9 +121,17 @@ def _open(codec: Codec, what: _Sealed) -> bytes:
         raise CodecError(f"the codec raised {type(error).__qualname__}") from error
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
-    except (msgspec.DecodeError, TypeError):
+    except (msgspec.DecodeError, TypeError, RecursionError):
         raise CodecError("what was encoded is not JSON") from None
     return data
+
+
+def _value(data: bytes) -> Any:
+    """Raises CodecError for what only looks like JSON: text that is not UTF-8, a number out of all range."""
+    try:
+        return _VALUE.decode(data)
+    except msgspec.DecodeError:
+        raise CodecError("what was encoded is not JSON") from None
 
 
 def _converted(value: dict[str, Any]) -> _Sealed:

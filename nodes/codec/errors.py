@@ -57,3 +57,4 @@ class Unreadable:
 
     __bool__ = __contains__ = __getitem__ = __iter__ = __len__ = _refuse
     __float__ = __int__ = _refuse
+    get = items = keys = values = _refuse

@@ -7,6 +7,7 @@ import msgspec
 from duly.nodes import exact_json
 from duly.nodes.codec import envelope
 from duly.nodes.codec.codec import Codec
+from duly.nodes.codec.errors import CodecError
 from duly.storage.conveyor import Entry
 
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -34,5 +35,8 @@ def _opened_parent(codec: Codec, data: bytes) -> bytes:
         fields["result"] = msgspec.Raw(envelope.opened_json(codec, bytes(result)))
     if error is not None:
         said = envelope.opened_error(codec, _ERROR.decode(bytes(error)))
-        fields["error"] = msgspec.Raw(exact_json.encode(said))
+        try:
+            fields["error"] = msgspec.Raw(exact_json.encode(said))
+        except ValueError:
+            raise CodecError("what was encoded is not an error") from None
     return msgspec.json.encode(fields)

@@ -100,6 +100,7 @@ def test_its_keys_are_not_shown() -> None:
         ({}, "", "there is no key ''"),
         ({"a": b"x" * 32}, "a", "key 'a' has 32 bytes, not 64"),
         ({"a": "?"}, "a", "key 'a' is not base64"),
+        ({"a": "é"}, "a", "key 'a' is not base64"),
         ({"": OLD}, "", "1 to 64 characters"),
         ({"k" * 65: OLD}, "k" * 65, "1 to 64 characters"),
     ],

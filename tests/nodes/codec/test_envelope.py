@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from duly.nodes.codec.envelope import (
     is_sealed,
     opened,
     opened_json,
+    sealed,
     sealed_error,
     sealed_json,
     shown_error,
@@ -80,6 +82,22 @@ def test_a_wrong_envelope_is_never_taken_for_a_value(wrong: Any, plain_too: bool
     assert isinstance(opened(lax, wrong).error, duly.CodecError)
 
 
+@pytest.mark.parametrize(
+    "made", [b"[" * 100_000 + b"]" * 100_000, b'"\xff"', b"1e99999999999999999999"]
+)
+def test_what_only_looks_like_json_is_unreadable(made: bytes) -> None:
+    wire = json.loads(sealed_json(codec, made))
+    assert isinstance(opened(codec, wire).error, duly.CodecError)
+    assert isinstance(shown_error(codec, {"type": "E", **wire})["message"], duly.Unreadable)
+
+
+def test_equal_objects_are_equal_bytes_also_if_their_names_are_no_text() -> None:
+    one = sealed(codec, {2: {"b": 1, "a": Decimal("1.25")}, 1: {3, 1, 2}})
+    assert one == sealed(codec, {"1": [1, 2, 3], "2": {"a": Decimal("1.25"), "b": 1}})
+    with pytest.raises(TypeError, match="object"):
+        sealed(codec, {"a": object()})
+
+
 def test_what_a_codec_raises_is_told_without_its_text() -> None:
     broken = Backwards(fails=RuntimeError("secret"))
     with pytest.raises(duly.CodecError, match=r"^the codec raised RuntimeError$"):
@@ -94,7 +112,7 @@ def test_nobody_uses_an_unreadable_value_by_mistake() -> None:
     assert repr(value) == "<Unreadable: encrypted with key 'k', which is not here>"
     uses: list[Callable[[], object]] = [
         lambda: value["a"], lambda: bool(value), lambda: list(value), lambda: int(value),
-        lambda: "a" in value, lambda: len(value),
+        lambda: "a" in value, lambda: len(value), lambda: value.get("a"), lambda: value.items(),
     ]  # fmt: skip
     for use in uses:
         with pytest.raises(duly.UnknownKey):
@@ -130,6 +148,9 @@ def test_an_entry_is_read_with_what_it_follows() -> None:
     }  # fmt: skip
     with pytest.raises(duly.NotEncrypted):
         task.opened(codec, with_parent(entry, {**parent, "result": 5}))
+    nul = {"type": "E", **json.loads(sealed_json(codec, b'{"message":"\\u0000"}'))}
+    with pytest.raises(duly.CodecError, match="is not an error"):
+        task.opened(codec, with_parent(entry, {"result": None, "error": nul}))
     failed = task.opened(codec, with_parent(entry, {"result": None, "error": {"type": "lost"}}))
     assert json.loads(failed.parent or b"") == {"result": None, "error": {"type": "lost"}}
     with pytest.raises(duly.CodecError, match="encrypted, and there is no codec"):

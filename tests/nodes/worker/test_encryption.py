@@ -49,6 +49,30 @@ async def test_a_process_is_given_values_and_its_context_has_the_codec(node: Fak
     assert opened(codec, report.value)["n"] == 5
 
 
+class Open:
+    """Hides nothing, and authenticates nothing."""
+
+    accepts_plain = False
+
+    def encode(self, value: bytes, /) -> tuple[str, bytes]:
+        return "k", value
+
+    def decode(self, key: str, data: bytes, /) -> bytes:
+        return data
+
+
+async def test_no_payload_ends_the_worker(node: FakeNode) -> None:
+    worker = Worker(node.url, id="w1", codec=Open())
+    worker.task("echo")(lambda ctx, payload: payload)
+    async with running(worker):
+        await node.dispatch("echo", sealed_json(Open(), b"[" * 100_000 + b"]" * 100_000))
+        (report,) = await node.wait_reports(1)
+        assert report.outcome == "snoozed"
+        await node.dispatch("echo", sealed_json(Open(), b"5"))
+        (_, report) = await node.wait_reports(2)
+    assert opened(Open(), report.value) == 5
+
+
 def test_what_cannot_be_encrypted_is_not_told() -> None:
     for outcome in (
         outcomes.completed("secret", Broken()),
