@@ -76,10 +76,8 @@ class Spanning:
         async def before_commit(connection: Any) -> None:
             nonlocal reached
             reached = True
-            async with turn:  # a first attempt may be at it still, though its own store is gone
-                left = [one for one in rest if one.tasks[0].id not in self.kept]
-                if left:
-                    await self._others(left)
+            # To its end, should this store break off meanwhile: what the others commit is to be known.
+            await asyncio.shield(self._others(rest, turn))
             if also is not None:
                 await also(connection)
 
@@ -93,11 +91,15 @@ class Spanning:
             raise Rejected([*rejected.answers, *await self._rejected(rest)]) from None
         self.kept.update((one.id, one) for one in done)
 
-    async def _others(self, parts: Sequence[Part]) -> None:
-        try:
-            await self._take_in(parts, None)
-        except StoreUnavailableError as error:
-            raise _OtherStoreError(error) from error
+    async def _others(self, parts: Sequence[Part], turn: asyncio.Lock) -> None:
+        async with turn:  # a first attempt may be at it still, though its own store is gone
+            left = [one for one in parts if one.tasks[0].id not in self.kept]
+            if not left:
+                return
+            try:
+                await self._take_in(left, None)
+            except StoreUnavailableError as error:
+                raise _OtherStoreError(error) from error
 
     async def _rejected(self, parts: Sequence[Part]) -> list[Submitted]:
         """What else is refused, so that all of it can be told; nothing is kept."""
