@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError
 
 from duly.storage import keys
 from duly.storage.redis import Scripts, Word, call, text
@@ -100,14 +101,15 @@ class Sight:
             "look", names, args
         )
         workers = await self._workers(rows)
-        holder = text(consumer) if consumer else None
+        holder = _shown(text(consumer)) if consumer else None
         backlog = max(0, entries - delivered)
         return QueueSight(backlog, workers, bool(entry), holder, idle_ms / 1000)
 
     async def workers(self) -> list[Worker]:
         """The workers of all queues, each once, by id: also of those that have never had a task.
 
-        Nodes do not know such a queue's name. Its workers are found by the control channels to which they listen.
+        Nodes do not know such a queue's name. Its workers are found by the control channels to which they listen, if
+        Redis lets this user ask for those.
         """
         limit = asyncio.Semaphore(_QUEUES_AT_ONCE)
 
@@ -128,13 +130,16 @@ class Sight:
 
     async def _listening(self, found: Container[str]) -> list[Worker]:
         """The live workers besides those `found` that listen on their control channel."""
-        names = await call(
-            self._client, "PUBSUB CHANNELS", keys.control("*"), timeout_s=self._timeout_s
-        )
+        try:
+            names = await call(
+                self._client, "PUBSUB CHANNELS", keys.control("*"), timeout_s=self._timeout_s
+            )
+        except NoPermissionError:
+            return []  # the others are seen all the same
         ids = [text(name)[len(keys.control("")) :] for name in names]
-        others = [one for one in ids if one not in found]
+        others = [one for one in ids if _shown(one) not in found]
         return [
-            Worker(one, 0, _renewed_s(left_ms, keys.LIVENESS_TTL_MS), _says(value))
+            Worker(_shown(one), 0, _renewed_s(left_ms, keys.LIVENESS_TTL_MS), _says(value))
             for one, (value, left_ms) in zip(others, await self._signs(others), strict=True)
             if value
         ]
@@ -151,9 +156,14 @@ class Sight:
         crew = [(name, fact) for name, fact in facts if not name.startswith(keys.MARK)]
         signs = await self._signs([name for name, _ in crew])
         return [
-            Worker(name, fact["pending"], _renewed_s(left_ms, fact["idle"]), _says(value))
+            Worker(_shown(name), fact["pending"], _renewed_s(left_ms, fact["idle"]), _says(value))
             for (name, fact), (value, left_ms) in zip(crew, signs, strict=True)
         ]
+
+
+def _shown(name: str) -> str:
+    """A name as text that can be answered: what is not UTF-8 in it is replaced."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _renewed_s(left_ms: int, idle_ms: int) -> float:

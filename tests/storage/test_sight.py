@@ -1,11 +1,13 @@
 """Looking at streams for people: who works, where a task is; and nothing is changed by it."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from hand_worker import HandWorker
+from private_valkey import PrivateValkey
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 from store_rig import NOW
@@ -102,6 +104,40 @@ async def test_listening_without_a_sign_of_life_makes_no_worker(
         await call(client, "SET", keys.worker("here"), b"{}", "PX", 60_000, timeout_s=30)
         (found,) = await streams.sight.workers()
     assert found == Worker("here", 0, keys.LIVENESS_TTL_MS / 1000, Liveness())
+
+
+async def test_without_the_right_to_ask_for_channels_the_others_are_seen(
+    tmp_path: Path,
+) -> None:
+    server = PrivateValkey(tmp_path)
+    server.start()
+    try:
+        streams = Streams(server.url, "node-a", timeout_s=30.0)
+        await streams.publish("default", [task()])
+        async with HandWorker(server.url) as worker:
+            await worker.call("ACL SETUSER", "default", "-pubsub")
+            await worker.live()
+            await worker.read(1)
+            (found,) = await streams.sight.workers()
+        assert found.id == "hand"
+        await streams.close()
+    finally:
+        server.stop()
+
+
+async def test_a_name_that_is_no_text_is_shown_as_far_as_it_is(
+    streams: Streams, client: Redis
+) -> None:
+    one = task()
+    await streams.publish("default", [one])
+    name, shown = "w\udcff", "w\ufffd"  # the byte FF
+    read = ("XREADGROUP", "GROUP", keys.WORKERS_GROUP, name, "STREAMS", keys.tasks("default"), ">")
+    await call(client, *read, timeout_s=30)
+    await call(client, "SET", keys.worker(name), b"{}", "PX", 60_000, timeout_s=30)
+    async with subscribed(client, keys.control(name), answer_s=30):
+        (found,) = await streams.sight.workers()
+    assert (found.id, found.pending, found.says) == (shown, 1, Liveness())
+    assert (await streams.sight.queue("default", str(one.id), 1)).worker == shown
 
 
 async def test_who_was_heard_of_last(streams: Streams, redis_url: str) -> None:
