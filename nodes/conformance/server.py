@@ -29,16 +29,13 @@ async def own_server() -> AsyncIterator[str]:
         folder = Path(name)
         port = ports.choose(folder / "port")
         password = secrets.token_urlsafe()
-        settings = (
-            folder / "settings"
-        )  # in a folder that only this user can read, unlike a command line
-        settings.write_text(
-            f'port {port}\nbind 127.0.0.1\nsave ""\ndir {name}\nrequirepass {password}\n'
-        )
+        # In a folder that only this user can read, unlike a command line.
+        settings = folder / "settings"
+        settings.write_text(f'port {port}\nbind 127.0.0.1\nsave ""\nrequirepass {password}\n')
         with (folder / "log").open("wb") as log:
             server = await asyncio.create_subprocess_exec(
-                str(main), str(settings), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                preexec_fn=end_with_parent(),
+                str(main), str(settings), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True, preexec_fn=end_with_parent(),
             )  # fmt: skip
         try:
             url = f"redis://:{password}@127.0.0.1:{port}/0"

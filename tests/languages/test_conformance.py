@@ -258,7 +258,9 @@ def test_a_wrong_argument_is_told_in_one_line(
 def test_a_run_that_is_ended_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "duly", "conformance", "--wait", WAIT_S, "--rule", "2.1",
                "--rule", "6", "--", sys.executable, str(EXAMPLES / "worker.py")]  # fmt: skip
-    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    env = {**os.environ, "TMPDIR": str(folder)}
     with subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as run:
@@ -272,7 +274,7 @@ def test_a_run_that_is_ended_leaves_nothing(number: signal.Signals, tmp_path: Pa
     assert len(family) >= 2, "the server and the worker"
     _, left = psutil.wait_procs(family, timeout=30)
     assert left == []
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 def test_it_leaves_a_queue_alone_that_is_in_use(valkey: PrivateValkey) -> None:
