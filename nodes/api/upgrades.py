@@ -13,16 +13,16 @@ from duly.storage.submitting import NewTask
 # cannot start any more once the schema is newer, so when none is left there is none until the end.
 _FOLLOW_UPS: Final = 28
 _NAMED: Final = 5
-# A node that stood still may wake up and record what it reads; and whoever has just left a Redis that was emptied is
-# back with its next beat.
+# A node that stood still may wake up and record what it reads. One that stops takes its leave first, and goes on to
+# record while its API ends requests, which is half of its stop_grace_s: up to a minute of that is counted here.
 _SILENT_S: Final = 60.0
-_LEFT_S: Final = 5.0
+_LEFT_S: Final = 30.0
 
 
 async def check(context: Context, new: Iterable[NewTask]) -> None:
     """Raises `Problem` 503 for tasks with follow-ups, unless every node knows of these.
 
-    The nodes are those of this node's last beat, and those that it has missed for a short time since: 5 s if they have
+    The nodes are those of this node's last beat, and those that it has missed for a short time since: 30 s if they have
     taken their leave, else 60 s. Before its first beat it does not know any.
     """
     if not any(task.on_success or task.on_failure or task.after for task in new):

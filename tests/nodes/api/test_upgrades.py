@@ -91,8 +91,11 @@ async def test_tasks_without_follow_ups_are_always_taken() -> None:
 @pytest.mark.parametrize(
     ("gone", "is_refused"),
     [
-        ((27, AT - 4, None), True),  # it has left, or Redis was emptied
-        ((27, AT - 6, None), False),
+        (
+            (27, AT - 29, None),
+            True,
+        ),  # it has left, and may not have ended yet; or Redis was emptied
+        ((27, AT - 31, None), False),
         ((27, AT - 59, 63.0), True),  # it was killed, or stands still
         ((None, AT - 59, 63.0), True),
         ((27, AT - 61, 65.0), False),
@@ -111,7 +114,7 @@ async def test_an_older_node_that_was_there_just_now_counts_for_a_while(
 
 
 async def test_nothing_is_guessed_of_a_node_that_redis_does_not_tell_of() -> None:
-    context = _context(dict(ME), {"b": (27, AT - 6, -1.0)})
+    context = _context(dict(ME), {"b": (27, AT - 31, -1.0)})
     with pytest.raises(Problem, match="whether node b is gone: no answer") as refused:
         await upgrades.check(context, [PLAIN._replace(after="[]")])
     assert refused.value.status == 503
