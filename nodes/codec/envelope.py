@@ -108,6 +108,9 @@ def _seal(codec: Codec, data: bytes) -> dict[str, Any]:
         raise
     except Exception as error:
         raise CodecError(f"the codec raised {type(error).__qualname__}") from error
+    # Anything else would be written as well, and nobody could decode it.
+    if not (isinstance(key, str) and isinstance(made, bytes)):
+        raise CodecError("the codec's encode has to return a str and bytes")
     return {"key": key, "data": made}
 
 

@@ -106,6 +106,17 @@ def test_what_a_codec_raises_is_told_without_its_text() -> None:
         opened_json(broken, sealed_json(codec, b"1"))
 
 
+@pytest.mark.parametrize("made", [("k", "text"), (b"k", b""), None])
+def test_a_codec_that_encodes_to_something_else_is_found_before_anything_is_sent(made: Any) -> None:
+    class Wrong(Backwards):
+        def encode(self, value: bytes, /) -> tuple[str, bytes]:
+            answer: tuple[str, bytes] = made
+            return answer
+
+    with pytest.raises(duly.CodecError, match="the codec"):
+        sealed(Wrong(), 5)
+
+
 def test_nobody_uses_an_unreadable_value_by_mistake() -> None:
     value: Any = opened(Backwards(fails=duly.UnknownKey("k")), json.loads(sealed_json(codec, b"1")))
     assert isinstance(value, duly.Unreadable)
