@@ -40,7 +40,7 @@ from duly.actors.ready import FULL
 from duly.actors.runtime import Actor, ActorCrashedError, Mailbox, MailboxClosedError, Reply
 from duly.storage import slots, sweeps
 from duly.storage.errors import StoreUnavailableError
-from duly.storage.slots import BEGINNING, Cursor, DueRow
+from duly.storage.slots import BEGINNING, Best, Cursor, DueRow
 from duly.storage.sweeps import Name
 from duly.wheel.durations import from_us
 
@@ -164,15 +164,29 @@ class Prefetcher(Actor[PrefetcherMessage]):
     async def _refill(self, queue: str) -> None:
         """Straight to the dispatcher, since all of it is due: by priority, not through the wheel."""
         without = [key for its_queue, key in self._saturated_keys if its_queue == queue]
-        db, owned, now_us = self._context.db, list(self._cursors), self._certainly_due_us()
+        now_us = self._certainly_due_us()
         with self._context.meters.reading("refill"):
             fair = await self._first_of_each(queue, now_us, without)
-            best = await slots.due_best(db, owned, queue, from_us(now_us), FULL, without)
+            best, last = await self._best(queue, from_us(now_us), without)
         await self._send(fair, now_us)
-        in_order = best.rows and not best.complete and not fair
-        last = max(best.rows, key=order_of) if in_order else None
-        await self._send(best.rows, now_us, Refilled(queue, best.complete, last=last))
+        refilled = Refilled(queue, best.complete, last=None if fair else last)
+        await self._send(best.rows, now_us, refilled)
         self._hungry.discard(queue)
+
+    async def _best(
+        self, queue: str, now: datetime, without: list[str]
+    ) -> tuple[Best, DueRow | None]:
+        """The best of a queue, and the last one without a concurrency key, if more of these are in the store."""
+        db, owned = self._context.db, list(self._cursors)
+        best = others = await slots.due_best(db, owned, queue, now, FULL, without)
+        keyed = [row for row in best.rows if row.concurrency_key is not None]
+        if keyed and not best.complete:
+            # They may all wait for their keys here already: those without a key do not wait behind them.
+            others = await slots.due_best(db, owned, queue, now, FULL, None)
+            best = Best(keyed + others.rows, complete=False)
+        if not others.rows or others.complete:
+            return best, None
+        return best, max(others.rows, key=order_of)
 
     async def _first_of_each(self, queue: str, now_us: int, without: list[str]) -> list[DueRow]:
         """The best of each fairness key, and without one: the best of all may be those of one key."""

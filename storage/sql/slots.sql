@@ -117,8 +117,8 @@ cross join lateral (
 where (t.wanted and t.wanted_so_far <= $5::bigint) or (t.place = $10 and t.wanted_so_far < $5);
 
 -- name: due_best
--- What is due by $3 of one queue, in the order in which it should run, without the concurrency keys $5;
--- with $6 only what has no fairness key. A priority is looked at only if those above it have fewer than $4.
+-- What is due by $3 of one queue, in the order in which it should run, without the concurrency keys $5 (null: without
+-- any); with $6 only what has no fairness key. A priority is looked at only if those above it have fewer than $4.
 -- There may be millions of the priority that tasks have by default, which are in no index of their own: of
 -- those the first $7 of each slot are taken, of the first $8 of it that are due (null: of all).
 select b.* from generate_series(9, 0, -1) as p (priority)

@@ -146,3 +146,28 @@ async def test_a_change_of_what_is_in_a_full_wheel_is_taken() -> None:
             dispatcher.handled()
             due += [row for one in messages if isinstance(one, Due) for row in one.rows]
         assert [(row.id, row.version) for row in due] == [(row.id, 1)]
+
+
+async def test_tasks_whose_keys_have_no_room_are_in_nobodys_way_when_more_is_due_than_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are as many as a refill, due before all others, and wait here already."""
+    for module, name, value in (
+        (ready, "FULL", 1_000),
+        (ready, "_KEPT", 900),
+        (ready, "LOW", 250),
+        (ready, "KEPT", 100),
+        (prefetcher, "FULL", 1_000),
+        (prefetcher, "KEPT", 100),
+    ):
+        monkeypatch.setattr(module, name, value)
+    firing = Firing(Options(window_floor=50))
+    held = [due_row(-100 + number / 1000, key=f"k{number % 10}") for number in range(1_000)]
+    others = [due_row(number / 500) for number in range(3_000)]
+    firing.database.put(*held, *others)
+    async with firing.running():
+        await anyio.sleep(8)  # nobody works: the line is full
+        while firing.context.clock.now_us() - START_US < 20_000_000:
+            firing.streams.consume("q", 50)
+            await anyio.sleep(0.05)
+    assert set(firing.streams.ids) == {row.id for row in held[:10] + others}

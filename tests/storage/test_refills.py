@@ -44,7 +44,7 @@ async def test_the_best_of_each_length_are_exact(db: Database) -> None:
         fairness_key=[chance.choice([None, "f"]) for _ in range(count)],
     )
     for owned, without, unfair, limit in itertools.product(
-        (ALL, range(40, 90)), ([], ["k"]), (False, True), (1, 30, 400, 5000)
+        (ALL, range(40, 90)), ([], ["k"], None), (False, True), (1, 30, 400, 5000)
     ):
         best = await slots.due_best(db, owned, "a", NOW, limit, without, unfair=unfair)
         rows = await query(

@@ -256,14 +256,15 @@ class FakeDatabase:
         return [sorted(page, key=lambda row: (row.next_run_at, row.id)) for page in pages.values()]
 
     def _due_best(
-        self, slots: list[int], queue: str, now: datetime, limit: int, without_keys: list[str],
-        unfair: bool, *_: Any,
+        self, slots: list[int], queue: str, now: datetime, limit: int,
+        without_keys: list[str] | None, unfair: bool, *_: Any,
     ) -> list[Record]:  # fmt: skip
         found = [
             row
             for row in self._pending()
             if row.slot in slots and row.queue == queue and row.next_run_at <= now
-            and row.concurrency_key not in without_keys
+            and row.concurrency_key not in (without_keys or ())
+            and (without_keys is not None or row.concurrency_key is None)
             and not (unfair and row.fairness_key is not None)
         ]  # fmt: skip
         found.sort(key=lambda row: (-row.priority, row.next_run_at))

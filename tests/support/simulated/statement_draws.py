@@ -277,7 +277,7 @@ class Draws:
         return *self._due(), without, self._time(), *keys, looked_at
 
     def _due_best(self) -> tuple[Any, ...]:
-        keys: list[str] = self._rng.choice(([], ["a"]))
+        keys: list[str] | None = self._rng.choice(([], ["a"], None))
         unfair = self._rng.random() < 0.5
         queue = self._rng.choice("qr")
         return self._some_slots(), queue, self._time(), 100, keys, unfair, 100, 100
@@ -287,7 +287,7 @@ class Draws:
 
     def _due_fair(self) -> tuple[Any, ...]:
         _, queue, now, _, without, *_ = self._due_best()
-        return list(range(256)), queue, ["f", "g"], now, 100, without
+        return list(range(256)), queue, ["f", "g"], now, 100, without or []
 
     def _due_of_key(self) -> tuple[Any, ...]:
         key, queue = self._rng.choice("ab"), self._rng.choice("qr")

@@ -459,14 +459,15 @@ def _due_pages(
 @statement
 def due_best(
     store: Store, slots: list[int], queue: str, now: datetime, limit: int,
-    without_keys: list[str], unfair: bool = False, *_: Any,
+    without_keys: list[str] | None, unfair: bool = False, *_: Any,
 ) -> list[Row]:  # fmt: skip
     found = [
         pick(row, _DUE)
         for row in store.tasks.values()
         if row["status"] == "pending" and not row["paused"] and row["slot"] in slots
         and row["queue"] == queue and row["next_run_at"] <= now
-        and row["concurrency_key"] not in without_keys
+        and row["concurrency_key"] not in (without_keys or ())
+        and (without_keys is not None or row["concurrency_key"] is None)
         and not (unfair and row["fairness_key"] is not None)
     ]  # fmt: skip
     return sorted(found, key=lambda row: (-row["priority"], row["next_run_at"]))[:limit]
