@@ -36,9 +36,9 @@ async def right_answers(client: Redis, scripts: Scripts, n: int) -> None:
         assert before == 1
 
     async def lease() -> None:
-        names = ["since", *[f"lease{n}"] * 3]
-        answer = await scripts.run("lease_hold", names, ["me", _HOUR_MS, *["early"] * 3])
-        assert answer == [2, 2, 2]
+        names = ["since", f"lease{n}", f"nobody{n}"]
+        answer = await scripts.run("lease_hold", names, ["me", _HOUR_MS, "early", "renew"])
+        assert answer == [2, 0]
 
     await asyncio.gather(get(), count(), lease())
 
