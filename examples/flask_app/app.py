@@ -38,7 +38,10 @@ with database() as connection:
 
 @app.post("/signups")
 def sign_up() -> Any:
-    email = (request.get_json() or {}).get("email") or abort(422, "email is missing")
+    body = request.get_json()
+    email = body.get("email") if isinstance(body, dict) else None
+    if not isinstance(email, str) or not email:
+        abort(422, "email is missing")
     # First the row, then the task. Who gets an error asks again: the row is the same, and the key makes one task.
     with database() as connection:
         (number,) = connection.execute(

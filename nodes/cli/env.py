@@ -1,19 +1,22 @@
 """duly env: where the parts of a running `duly up` are, as variables for a shell."""
 
 import argparse
-import json
 import shlex
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
+
+import msgspec
 
 from duly.nodes.cli.errors import fail
 from duly.nodes.embedded import default_data_dir
 
-_VARIABLES: Final = {
-    "api": "DULY_URL",
-    "database": "DULY_DATABASE_URL",
-    "redis": "DULY_REDIS_URL",
-}
+_VARIABLES: Final = ("DULY_URL", "DULY_DATABASE_URL", "DULY_REDIS_URL")
+
+
+class _Urls(TypedDict):
+    api: str
+    database: str
+    redis: str
 
 
 def add_to(commands: Any) -> None:
@@ -34,12 +37,14 @@ def run_env(args: argparse.Namespace) -> int:
     """duly env."""
     path = (args.data or default_data_dir()) / "urls.json"
     try:
-        urls = json.loads(path.read_text())
+        urls = msgspec.json.decode(path.read_bytes(), type=_Urls)
     except OSError as error:
         fail(
             f"cannot read {path}: {error.strerror}; is `duly up` running, and ready, with this --data?",
             1,
         )
-    for key, name in _VARIABLES.items():
-        print(f"export {name}={shlex.quote(urls[key])}")
+    except ValueError:
+        fail(f"{path} is not what `duly up` writes: stop it, and start it again", 1)
+    for name, url in zip(_VARIABLES, (urls["api"], urls["database"], urls["redis"]), strict=True):
+        print(f"export {name}={shlex.quote(url)}")
     return 0

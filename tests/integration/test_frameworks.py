@@ -19,6 +19,7 @@ from duly.nodes.client import Task
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WAIT_S = 60.0
+NO_EMAIL: list[Any] = [[], {}, "ada"]
 
 Start = Callable[..., Child]
 
@@ -59,6 +60,10 @@ class App:
         body = {"email": email}
         async with self._http.post(f"{self._url}/signups", json=body) as answer:
             return answer.status, await answer.json()
+
+    async def status_of(self, body: Any) -> int:
+        async with self._http.post(f"{self._url}/signups", json=body) as answer:
+            return answer.status
 
     async def show(self, number: int) -> Any:
         async with self._http.get(f"{self._url}/signups/{number}") as answer:
@@ -102,6 +107,8 @@ async def kept_once(app: App, node: RunningNode, start: Start) -> None:
     assert worker.output.count("welcome, ada@example.org\n") == 1
     assert (await app.show(first["id"]))["welcomed_at"] is not None
     assert await app.show(10**6) == 404
+    for body in NO_EMAIL:
+        assert await app.status_of(body) == 422
     assert await node.count() == 0  # the only task is among the finished ones
 
 
@@ -115,6 +122,8 @@ async def test_django(node: RunningNode, start: Start, http: aiohttp.ClientSessi
     assert status == 201
     status, refused = await app.sign_up("ada@example.org")
     assert (status, refused) == (409, {"error": "ada@example.org has signed up before"})
+    for body in NO_EMAIL:
+        assert await app.status_of(body) == 422
     # What was rolled back left no task.
     assert [str(task.id) async for task in node.client.list()] == [first["task"]]
 

@@ -15,7 +15,10 @@ from signups.models import SignUp
 @csrf_exempt  # no browser form, no cookie
 @require_POST
 def sign_up(request: HttpRequest) -> JsonResponse:
-    email = json.loads(request.body)["email"]
+    try:
+        email = str(json.loads(request.body)["email"])
+    except (ValueError, TypeError, KeyError):
+        return JsonResponse({"error": "email is missing"}, status=422)
     try:
         with transaction.atomic():
             # In any order: both are there once this commits, and neither is if it does not.
