@@ -208,6 +208,11 @@ class Bench:
         await self.given_back(attempt)
         return report
 
+    async def all_reports(self, attempt: Attempt) -> list[Report]:
+        """All reports about this attempt that are there by now."""
+        await self.wait(self.reports.all_read, "the reports that are there have been read")
+        return self.reports.of(attempt)
+
     async def echo(self) -> None:
         """One task, from end to end: the worker is there and works."""
         await self.done(await self.publish(ECHO, "still there"))

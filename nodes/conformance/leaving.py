@@ -29,7 +29,7 @@ async def nothing_new(bench: Bench) -> None:
     late = await bench.publish(ECHO, "too late")
     await bench.done(running)
     await bench.ended()
-    for report in bench.reports.of(late):
+    for report in await bench.all_reports(late):
         back = report["outcome"] == "snoozed" and float(report["delay"] or 0) == 0
         need(back, f"a task that came after SIGTERM was reported as {report['outcome']!r}")
 

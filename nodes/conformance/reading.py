@@ -97,5 +97,6 @@ async def twice_in_the_stream(bench: Bench) -> None:
     again = dispatch(bench.queue, SLEEP, {"seconds": 3}, task_id=first[0].id)
     for attempt in await bench.publish_all(first, again):
         await bench.done(attempt)
-    ends = {(report["started"], report["finished"]) for report in bench.reports.of(first[0])}
+    reports = await bench.all_reports(first[0])
+    ends = {(report["started"], report["finished"]) for report in reports}
     need(len(ends) == 1, f"it was run {len(ends)} times")

@@ -58,7 +58,7 @@ async def own_token(bench: Bench) -> None:
     report = await bench.done(second)
     need(report.value("result") == "newer", "the newer attempt has the result of the older one")
     await bench.given_back(first)
-    for stale in bench.reports.of(first):
+    for stale in await bench.all_reports(first):
         need(stale["result"] != '"newer"', "the older attempt has the result of the newer one")
 
 

@@ -63,6 +63,11 @@ class Reports:
                 await self.read()
             await asyncio.sleep(_READ_EVERY_S)
 
+    async def all_read(self) -> bool:
+        """Whether the newest report has been read."""
+        newest = await self._call("XREVRANGE", keys.reports(self._queue), "+", "-", "COUNT", 1)
+        return not newest or self._read_to == f"({text(newest[0][0])}"
+
     def of(self, attempt: Attempt) -> list[Report]:
         """All reports about this attempt."""
         token = str(attempt.token)
