@@ -57,7 +57,7 @@ async def controls(db: Database) -> list[Control]:
 
 
 def state(controls: Iterable[Control]) -> int:
-    """A number that grows with each change, whoever's clock it goes by; `slots.sweep` answers the same one."""
+    """A number that grows with each change, whoever's clock it goes by; `sweeps.sweep` answers the same one."""
     since = (one.updated_at - _EPOCH for one in controls if one.updated_at is not None)
     return sum(age // timedelta(microseconds=1) for age in since)
 
