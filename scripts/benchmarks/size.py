@@ -25,9 +25,9 @@ from benchmarks import large_store
 from benchmarks.figures import machine
 from benchmarks.rig import QUEUE, TASK_TYPE, Rig, running, running_on
 from benchmarks.scenarios.idle import counters
-from duly.storage import slots, upkeep
+from duly.storage import slots, sweeps, upkeep
 from duly.storage.database import Database
-from duly.storage.slots import SLOTS, Cursor
+from duly.storage.slots import BEGINNING, SLOTS, Cursor
 
 _PAGE = 1000
 _SOME = 400  # ids that are asked for
@@ -36,7 +36,6 @@ _WHEEL_HORIZON_S = 3600  # of the node whose wheel is to be full
 _WHEEL_WAIT_S = 60
 _WHEEL_SETTLED = 5  # looks, a second apart
 _NO_ID = UUID(int=0)
-_BEGINNING = Cursor(datetime(1, 1, 1, tzinfo=UTC), _NO_ID)
 
 Operation = Callable[["Store"], Awaitable[float]]
 
@@ -89,9 +88,9 @@ async def _page(store: Store) -> float:
 
 async def sweep(store: Store) -> float:
     """A look for what is due, where nothing is."""
-    cursors = dict.fromkeys(range(SLOTS), _BEGINNING)
+    cursors = dict.fromkeys(range(SLOTS), BEGINNING)
     began = time.perf_counter()
-    await slots.due(store.db, cursors, store.first_due, _PAGE // SLOTS + 1)
+    await sweeps.sweep(store.db, cursors, store.first_due, _PAGE // SLOTS + 1)
     return (time.perf_counter() - began) * 1000
 
 
