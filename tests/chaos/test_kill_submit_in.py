@@ -1,5 +1,6 @@
 """kill -9 of a program that submits in its transactions: never an order without its task, or the reverse."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,7 @@ async def test_killed_anywhere_each_order_has_its_task_and_it_is_run_once(
         program = started(processes, fresh_database, order)
         await line_of(program, rf"(?:^committed \S+\n){{{count}}}")
         program.kill9()
-        said += [line.split()[1] for line in program.output.splitlines()]
+        said += re.findall(r"^committed (\S+)\n", program.output, re.MULTILINE)  # whole lines
     await sessions_end(shop)
     orders, tasks = await orders_and_tasks(shop)
     assert orders == tasks

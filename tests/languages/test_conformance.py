@@ -256,8 +256,9 @@ def test_a_wrong_argument_is_told_in_one_line(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_ended_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "duly", "conformance", "--wait", WAIT_S, "--rule", "2.1",
-               "--rule", "6", "--", sys.executable, str(EXAMPLES / "worker.py")]  # fmt: skip
+    # All rules: with a few it may be at its end before the signal comes.
+    command = [sys.executable, "-P", "-m", "duly", "conformance", "--wait", WAIT_S, "--",
+               sys.executable, str(EXAMPLES / "worker.py")]  # fmt: skip
     folder = tmp_path / "a folder"
     folder.mkdir()
     env = {**os.environ, "TMPDIR": str(folder)}
@@ -265,7 +266,7 @@ def test_a_run_that_is_ended_leaves_nothing(number: signal.Signals, tmp_path: Pa
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as run:
         assert run.stdout is not None
-        assert run.stdout.readline().startswith("2.1  pass"), run.communicate(timeout=60)
+        assert " pass " in run.stdout.readline(), run.communicate(timeout=60)
         family = psutil.Process(run.pid).children(recursive=True)
         run.send_signal(number)
         _, errors = run.communicate(timeout=60)
