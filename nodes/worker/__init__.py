@@ -3,6 +3,7 @@
     worker.py     what users see: register handlers, run, stop
     session.py    one life of a worker: its parts, and the order in which they stop
     reader.py     streams ─▶ runner     runner.py   slots, timeouts, cancellation
+    giving_back.py   what it does not begin
     reporter.py   outcomes ─▶ stream    liveness.py, control.py   the worker's own key and channel
     context.py, parent.py   what a handler sees   effects.py   side effects that happen once
     handlers.py   which function runs which type    calling.py   in which thread or process, within which middleware

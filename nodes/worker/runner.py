@@ -20,6 +20,7 @@ from duly.nodes.codec import task as encoded
 from duly.nodes.worker import outcomes, tracing
 from duly.nodes.worker.calling import Calls, Middleware
 from duly.nodes.worker.context import Context
+from duly.nodes.worker.giving_back import GivingBack
 from duly.nodes.worker.handlers import Handlers
 from duly.nodes.worker.outcomes import Outcome
 from duly.nodes.worker.run import CANCELLED, GIVE_BACK_DELAY_S, STOPPED, TIMED_OUT, Run, now_ms
@@ -35,9 +36,6 @@ CANCEL_GRACE_S = 1.0
 
 PROGRESS_MAX = 1000
 """Of at most so many attempts it is told how far they are."""
-
-UNKNOWN_TYPES_MAX = 20
-"""At most so many types that it has no handler for are told, and so many reasons why it cannot read some."""
 
 TIMEOUT_S_MAX = 10 * 366 * 86_400.0
 """Longest timer that is set: ten years."""
@@ -85,8 +83,7 @@ class Runner:
         """What the lifespan yielded."""
         self._runs: dict[tuple[str, int], Run] = {}
         self._expected: dict[tuple[str, int], bool] = {}
-        self._unknown_types: set[str] = set()
-        self._unreadable: set[str] = set()
+        self._giving_back = GivingBack(handlers, reporter.report, clock_ms)
         self._changed = asyncio.Event()
         self._closed = False
         self._hurried = False
@@ -116,13 +113,9 @@ class Runner:
             for run in list(self._runs.values())
             if (told := run.ctx.progress_made) is not None
         ]
-        signs: dict[str, Any] = {}
+        signs = self._giving_back.signs()
         if made:
             signs["progress"] = made[:PROGRESS_MAX]
-        if self._unknown_types:
-            signs["unknown_types"] = sorted(self._unknown_types)[:UNKNOWN_TYPES_MAX]
-        if self._unreadable:
-            signs["unreadable"] = sorted(self._unreadable)[:UNKNOWN_TYPES_MAX]
         return signs
 
     # Into a slot
@@ -142,17 +135,17 @@ class Runner:
             self._reporter.drop(entry.queue, entry.entry_id)
             return
         if self._closed or self.free <= 0:
-            self._give_back(entry, 0.0)
+            self._giving_back.crowded(entry)
             return
         handler = self._handlers.get(entry.type)
         if handler is None:
-            self._unknown(entry)
+            self._giving_back.unknown(entry)
             return
         if not encoded.is_readable(self._codec, entry):
             try:
                 entry = encoded.opened(self._codec, entry)
             except CodecError as error:
-                self._unread(entry, error)
+                self._giving_back.unread(entry, error)
                 return
         timeout_s = min(entry.timeout_s, TIMEOUT_S_MAX)
         ctx = Context(
@@ -176,11 +169,6 @@ class Runner:
             run.task = question
         else:
             self._begin(run)
-
-    def _give_back(self, entry: Entry, delay_s: float) -> None:
-        """Hand an entry that was not begun back to the nodes, for another try after `delay_s`."""
-        read_ms = self._now_ms()
-        self._reporter.report(entry, outcomes.snoozed(delay_s), read_ms, read_ms)
 
     def _begin(self, run: Run) -> None:
         run.began = True
@@ -214,24 +202,6 @@ class Runner:
             self._hand_in(run, entry)
         elif entry.entry_id not in {run.entry.entry_id, *(e.entry_id for e in run.repeats)}:
             run.repeats.append(entry)
-
-    def _unknown(self, entry: Entry) -> None:
-        if entry.type not in self._unknown_types:
-            self._unknown_types.add(entry.type)
-            log.warning(
-                "no handler for task type %r (there are: %s): given back for other workers",
-                entry.type,
-                ", ".join(self._handlers.types()) or "none",
-            )
-        self._give_back(entry, GIVE_BACK_DELAY_S)
-
-    def _unread(self, entry: Entry, error: CodecError) -> None:
-        """Another worker may have the key, or this one after its next start: the task is not to blame."""
-        reason = f"{entry.type}: {error}"
-        if reason not in self._unreadable and len(self._unreadable) < UNKNOWN_TYPES_MAX:
-            self._unreadable.add(reason)
-            log.warning("cannot read tasks, given back for other workers: %s", reason)
-        self._give_back(entry, GIVE_BACK_DELAY_S)
 
     # Out of a slot
 
