@@ -29,6 +29,18 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
     return VIRTUAL_TIME
 
 
+@pytest.fixture
+def short_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the line, so that less than a spike fills it."""
+    for module, name, value in (
+        (ready, "FULL", 1_000),
+        (ready, "_KEPT", 900),
+        (ready, "LOW", 250),
+        (prefetcher, "FULL", 1_000),
+    ):
+        monkeypatch.setattr(module, name, value)
+
+
 def spike() -> list[Any]:
     chance = random.Random(2)
     return [due_row(FIRST_S + chance.uniform(0, MINUTE_S)) for _ in range(COUNT)]
@@ -82,16 +94,9 @@ async def test_a_spike_without_workers_takes_no_more_memory_than_the_line() -> N
 
 
 async def test_what_falls_due_faster_than_it_runs_still_runs_in_due_order(
-    monkeypatch: pytest.MonkeyPatch,
+    short_line: None,
 ) -> None:
-    """Its line, a short one, is full after some seconds, and more falls due until the end."""
-    for module, name, value in (
-        (ready, "FULL", 1_000),
-        (ready, "_KEPT", 900),
-        (ready, "LOW", 250),
-        (prefetcher, "FULL", 1_000),
-    ):
-        monkeypatch.setattr(module, name, value)
+    """Its line is full after some seconds, and more falls due until the end."""
     firing = Firing(Options(window_floor=50))
     chance = random.Random(3)
     firing.database.put(*[due_row(chance.uniform(1, 14)) for _ in range(6_500)])
@@ -149,18 +154,11 @@ async def test_a_change_of_what_is_in_a_full_wheel_is_taken() -> None:
 
 
 async def test_tasks_whose_keys_have_no_room_are_in_nobodys_way_when_more_is_due_than_fits(
-    monkeypatch: pytest.MonkeyPatch,
+    short_line: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are as many as a refill, due before all others, and wait here already."""
-    for module, name, value in (
-        (ready, "FULL", 1_000),
-        (ready, "_KEPT", 900),
-        (ready, "LOW", 250),
-        (ready, "KEPT", 100),
-        (prefetcher, "FULL", 1_000),
-        (prefetcher, "KEPT", 100),
-    ):
-        monkeypatch.setattr(module, name, value)
+    for module in (ready, prefetcher):
+        monkeypatch.setattr(module, "KEPT", 100)
     firing = Firing(Options(window_floor=50))
     held = [due_row(-100 + number / 1000, key=f"k{number % 10}") for number in range(1_000)]
     others = [due_row(number / 500) for number in range(3_000)]
