@@ -53,6 +53,11 @@ select duly_wait_for_writers($1);
 -- name: move_unfence
 select duly_unfence_slots($1::smallint[], $2, $3::uuid);
 
+-- name: fence_taken_back
+-- After `move_unfence`, in its transaction: whether this fence's slots are in this store, whoever took them back.
+select count(*) = cardinality($1::smallint[]) from slot_moves
+where slot = any($1::smallint[]) and state = 'copying' and fence = $2;
+
 -- name: fences_over
 -- Fences that nobody has ended in time. By this store's clock, which says when they are over, too.
 select fence, "to", state, array_agg(slot order by slot) as slots from slot_moves

@@ -160,7 +160,7 @@ async def test_what_was_taken_back_cannot_be_handed_over(two_stores: list[str]) 
     source, target = ends(two_stores, 0, 1)
     slots = list(_SLOTS)
     epochs = slots, [0] * len(slots)
-    first, second = (Database(url) for url in two_stores)
+    first, second = both = [Database(url) for url in two_stores]
 
     async def fence(lasts_s: float) -> UUID:
         made = uuid4()
@@ -185,19 +185,19 @@ async def test_what_was_taken_back_cannot_be_handed_over(two_stores: list[str]) 
             assert over == Fence(two, 1, "fenced", slots)
             await source.value("move_unfence", slots, "fenced", one)  # it is another one by now
             assert await holds() == (False, False)
-            assert await fences.settle(first, second, over) is False
+            assert await fences.settle(both, 0, over) == 0
             assert await holds() == (True, False)
             assert not await source.fetch("move_hand", slots, two)
 
             three = await fence(0.0)
             (before,) = await fences.over(first)
             assert await source.fetch("move_hand", slots, three)
-            assert await fences.settle(first, second, before) is False
+            assert await fences.settle(both, 0, before) is None
             assert await holds() == (False, False)  # it was not in that state any more
             (over,) = await fences.over(first)
             assert over == Fence(three, 1, "handing", slots)
             for _ in range(2):
-                assert await fences.settle(first, second, over) is False
+                assert await fences.settle(both, 0, over) == 0
             assert await holds() == (True, False)
             with pytest.raises(asyncpg.UniqueViolationError):
                 await target.locking("move_take", *epochs, three)
@@ -207,7 +207,7 @@ async def test_what_was_taken_back_cannot_be_handed_over(two_stores: list[str]) 
             assert await source.fetch("move_hand", slots, four)
             await target.locking("move_take", *epochs, four)
             (over,) = await fences.over(first)
-            assert await fences.settle(first, second, over) is True
+            assert await fences.settle(both, 0, over) == 1
             assert await holds() == (False, True)
             begun = (await stores.facts(two_stores[0])).begun
             assert begun is not None
