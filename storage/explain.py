@@ -41,6 +41,8 @@ class Standing(NamedTuple):
     concurrency_key: str | None
     concurrency_limit: int | None
     waits_for: list[UUID] | None = None
+    given_back: str | None = None
+    """Why the worker that had it last has not begun it, if it said so; the first 1,000 characters."""
 
 
 class Ahead(NamedTuple):

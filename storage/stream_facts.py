@@ -11,6 +11,9 @@ REPORT_JSON_BYTES_MAX = 256 * 1024
 WORKER_CHARS_MAX = 200
 """Longest id of a worker."""
 
+GIVEN_BACK = "given_back"
+"""Type of the error of a report `snoozed` that says why the worker has not begun the task."""
+
 
 NOTHING_WAITS = -1
 """In the place of a rank."""

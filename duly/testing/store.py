@@ -7,11 +7,14 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from duly.actors.outcomes import decide, parse_report
 from duly.nodes.api.definitions import name_conflict, redefined
 from duly.nodes.api.problems import FieldError
 from duly.storage.claims import Attempt, Settlement
 from duly.storage.conveyor import Entry
+from duly.storage.stream_facts import GIVEN_BACK
 from duly.storage.submitting import NewTask
 from duly.storage.tasks import RunRow, TaskRow
 from duly.testing.clock import SetClock
@@ -192,8 +195,14 @@ class Store:
             status="pending",
             retry_count=0 if following is not None else row.retry_count + settlement.counts,
             occurrence=following or row.occurrence,
-            error=None if ended.outcome == "completed" else ended.error or row.error,
+            error=None if ended.outcome == "completed" else ended.error or _kept(row.error),
         )
+
+
+def _kept(error: str | None) -> str | None:
+    """Why it was given back only counts until the next end of an attempt."""
+    said = None if error is None else msgspec.json.decode(error)
+    return None if isinstance(said, dict) and said.get("type") == GIVEN_BACK else error
 
 
 def _turn(kept: Kept) -> tuple[int, datetime, int]:

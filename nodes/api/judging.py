@@ -96,6 +96,9 @@ def _waits(facts: Facts, ids: list[UUID]) -> AnyReason:
 
 def _not_due(facts: Facts, due: datetime) -> AnyReason:
     task, when = facts.task, moment(due, facts.at)
+    if task.given_back is not None:
+        message = f"A worker gave it back: {task.given_back}; it comes again at {when}."
+        return reasons.GivenBack(message=message, until=due, detail=task.given_back)
     if not (task.begun and task.retry_count):
         return reasons.NotDue(message=f"It is not due before {when}.", due=due)
     attempt, attempts = task.retry_count + 1, task.max_retries + 1

@@ -48,6 +48,13 @@ class BackOff(Reason, tag="backoff"):
     attempts: int
 
 
+class GivenBack(Reason, tag="given_back"):
+    """A worker got it and did not begin it, since `detail`; it comes again at `until`."""
+
+    until: datetime
+    detail: str
+
+
 class RedisUnreachable(Reason, tag="redis_unreachable"):
     """Redis, or a majority of the lease servers, does not do what it should for the node asked."""
 
@@ -182,6 +189,6 @@ class Claimed(Reason, tag="claimed"):
 
 
 AnyReason = (
-    Finished | Paused | WaitingForTasks | NotDue | BackOff | RedisUnreachable | QueueUnusable | SlotUnowned | QueuePaused
+    Finished | Paused | WaitingForTasks | NotDue | BackOff | GivenBack | RedisUnreachable | QueueUnusable | SlotUnowned | QueuePaused
     | NoWorker | WaitingForKey | WaitingForInFlight | WaitingForRate | WaitingForCapacity | DueNow | InOutbox | InStream | Running | Claimed
 )  # fmt: skip

@@ -1,10 +1,13 @@
 """Entries that this worker does not begin: handed back to the nodes, which see to another try.
 
 There is no room for them, no handler for their type, or no way to read them. The task is not to blame for
-any of this, so no retry is used up. What is likely to last is logged once, and told to the nodes.
+any of this, so no retry is used up. What is likely to last is logged once and told to the nodes, and such a task
+comes again ever more seldom: its pauses are a twelfth of the time that it is late by then. So workers need not
+remember it, and whoever can run it at last gets it only little later than it is anyway.
 """
 
 import logging
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +22,12 @@ log = logging.getLogger("duly.worker")
 
 TOLD_MAX = 20
 """At most so many types that it has no handler for are told, and so many reasons why it cannot read some."""
+
+
+LONGEST_S = 300.0
+"""Longest pause of a task that this worker cannot run; the shortest one is `GIVE_BACK_DELAY_S`."""
+
+_SHARE = 1 / 12
 
 
 class GivingBack:
@@ -48,7 +57,8 @@ class GivingBack:
 
     def crowded(self, entry: Entry) -> None:
         """There is no slot for it, or none any more."""
-        self._give_back(entry, 0.0)
+        read_ms = self._now_ms()
+        self._report(entry, outcomes.snoozed(0.0), read_ms, read_ms)
 
     def unknown(self, entry: Entry) -> None:
         """There is no handler for its type."""
@@ -59,7 +69,7 @@ class GivingBack:
                 entry.type,
                 ", ".join(self._handlers.types()) or "none",
             )
-        self._give_back(entry, GIVE_BACK_DELAY_S)
+        self._put_off(entry, "no handler for its type")
 
     def unread(self, entry: Entry, error: CodecError) -> None:
         """Another worker may have the key, or this one after its next start."""
@@ -67,8 +77,15 @@ class GivingBack:
         if reason not in self._unreadable and len(self._unreadable) < TOLD_MAX:
             self._unreadable.add(reason)
             log.warning("cannot read tasks, given back for other workers: %s", reason)
-        self._give_back(entry, GIVE_BACK_DELAY_S)
+        self._put_off(entry, f"unreadable: {error}")
 
-    def _give_back(self, entry: Entry, delay_s: float) -> None:
+    def _put_off(self, entry: Entry, reason: str) -> None:
         read_ms = self._now_ms()
-        self._report(entry, outcomes.snoozed(delay_s), read_ms, read_ms)
+        delay_s = pause_s(read_ms / 1000 - entry.due_us / 1e6)
+        self._report(entry, outcomes.given_back(delay_s, reason), read_ms, read_ms)
+
+
+def pause_s(late_s: float) -> float:
+    """Seconds until a task should come again that is so late already, and that this worker cannot run."""
+    spread = random.uniform(0.8, 1.2)  # what was due together need not come together for ever
+    return max(GIVE_BACK_DELAY_S, min(LONGEST_S, late_s * _SHARE * spread))

@@ -30,7 +30,7 @@ from duly.nodes import exact_json
 from duly.nodes.codec import Codec, CodecError
 from duly.nodes.codec.envelope import is_sealed, opened_json, sealed_error, sealed_json
 from duly.nodes.transactions.drivers import detail, sqlstate
-from duly.storage.stream_facts import REPORT_JSON_BYTES_MAX
+from duly.storage.stream_facts import GIVEN_BACK, REPORT_JSON_BYTES_MAX
 
 RESULT_BYTES_MAX: Final = REPORT_JSON_BYTES_MAX
 """Longest result, as JSON."""
@@ -152,7 +152,7 @@ class Outcome(NamedTuple):
     kind: str
     """`completed`, `failed` or `snoozed`."""
     body: bytes | None = None
-    """The result or the error, as JSON."""
+    """The result or the error, as JSON; of a snooze why it was not begun."""
     retry: bool | None = None
     """For a failure: may it be tried again."""
     delay_s: float | None = None
@@ -202,6 +202,12 @@ def failure(kind: str, message: str, *, retry: bool, codec: Codec | None = None)
 def snoozed(delay_s: float) -> Outcome:
     """Return the outcome of an attempt that is to come again after `delay_s`."""
     return Outcome("snoozed", None, None, delay_s)
+
+
+def given_back(delay_s: float, reason: str) -> Outcome:
+    """Return the outcome of an attempt that this worker cannot begin; `reason` shows as the task's error."""
+    told = {"message": clean(reason)[:ERROR_TEXT_MAX]}
+    return Outcome("snoozed", _error_json(GIVEN_BACK, told, None), None, delay_s)
 
 
 def clean(text: str) -> str:

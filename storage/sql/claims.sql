@@ -188,7 +188,8 @@ where case when t.status = 'running' then true end;
 
 -- name: settle
 -- Every other end of an attempt, with what follows it. again_at: pending again then; null = ended
--- for good, as `status`. outcome null = no run (a snooze). A retry takes one of its retries, and
+-- for good, as `status`. outcome null = no run (a snooze); its error, if any, says why it was given back, until
+-- the next end of an attempt. A retry takes one of its retries, and
 -- `next` is null. Else `next` is the occurrence that comes after this one, and what was skipped in
 -- between is recorded: so no crash can lose one or repeat it. Not if the schedule has changed since it was
 -- read, if somebody waits for the task who did not before, or if a user's transaction has completed the attempt:
@@ -208,7 +209,8 @@ with settled as (
         retry_count = case when r.next is null then t.retry_count + r.counts::int else 0 end,
         owner = null, claimed_at = null, started_at = null, start_id = null, worker = null,
         completion = null, updated_at = $28,
-        error = case when r.outcome is distinct from 'completed' then coalesce(r.error, t.error) end,
+        error = case when r.outcome is distinct from 'completed' then coalesce(
+            r.error, case when t.error ->> 'type' is distinct from 'given_back' then t.error end) end,
         begun = r.next is null, occurrence = coalesce(r.next, t.occurrence),
         runs_done = t.runs_done + r.ran::int, following = r.following,
         done_until = coalesce(r.done_until, t.done_until), skip_until = r.skip_until,

@@ -7,13 +7,14 @@ select * from (
            t.worker, null::timestamptz as finished_at,
            s.owner as slot_owner, s.free_since,
            q.paused as queue_paused, q.paused_by as queue_paused_by, q.paused_at as queue_paused_at,
-           q.rate, q.burst, q.max_in_flight, t.concurrency_key, t.concurrency_limit, t.waits_for
+           q.rate, q.burst, q.max_in_flight, t.concurrency_key, t.concurrency_limit, t.waits_for,
+           case when t.error ->> 'type' = 'given_back' then left(t.error ->> 'message', 1000) end as given_back
     from tasks t join slots s on s.slot = t.slot left join queues q on q.queue = t.queue
     where t.id = $1
     union all
     select status, queue, false, null, null, null, slot, owner, version, retry_count, max_retries,
            true, priority, null, started_at, worker, finished_at, null, null,
-           null, null, null, null, null, null, concurrency_key, concurrency_limit, null
+           null, null, null, null, null, null, concurrency_key, concurrency_limit, null, null
     from finished_tasks where id = $1
 ) t limit 1;
 

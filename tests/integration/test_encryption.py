@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -194,6 +195,8 @@ async def test_what_a_worker_cannot_read_is_shown(node: RunningNode, redis_url: 
     async with duly.Client(node.url, codec=codec) as client, running(old):
         sealed = await client.submit("send", 1)
         plain = await node.client.submit("send", 1)
+        long_ago = datetime.now(UTC) - timedelta(hours=1)
+        late = await client.submit("send", 1, run_at=long_ago)
 
         async def shown() -> bool:
             seen = [one.unreadable for one in await client.workers()]
@@ -205,4 +208,22 @@ async def test_what_a_worker_cannot_read_is_shown(node: RunningNode, redis_url: 
         for task in (sealed, plain):
             waiting = await node.client.get(task.id)
             assert (waiting.status in ("pending", "running"), waiting.retry_count) == (True, 0)
+
+        async def put_off() -> dict[str, Any] | None:
+            (reason, *_) = (await node.client.explain(late.id)).reasons
+            return reason if reason["code"] == "given_back" else None
+
+        why = await wait_for(put_off, DONE_S, "why it waits")
+        assert why["detail"] == "unreadable: encrypted with key 'new', which is not here"
+        waiting = await node.client.get(late.id)
+        assert (waiting.retry_count, waiting.next_run_at) == (
+            0,
+            datetime.fromisoformat(why["until"]),
+        )
+        assert waiting.next_run_at is not None
+        assert waiting.updated_at is not None
+        pause = waiting.next_run_at - waiting.updated_at
+        assert timedelta(seconds=230) < pause < timedelta(seconds=301)  # it has waited for an hour
+        assert await node.client.runs(late.id) == []
+        for task in (sealed, plain, late):
             await node.client.cancel(task.id)

@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 import pytest
 from store_rig import NOW, again, claimed, ended, outcomes, over, query, statuses
 
-from duly.storage import claims, tasks
-from duly.storage.claims import Ended
+from duly.storage import claims, explain, tasks
+from duly.storage.claims import Ended, Outcome
 from duly.storage.database import Database
 
 LATER = NOW + timedelta(seconds=5)
@@ -111,6 +111,33 @@ async def test_a_snooze_leaves_no_run_and_burns_no_retry(db: Database) -> None:
     row = (await tasks.get(db, [task.id]))[task.id]
     assert (row.status, row.retry_count, row.next_run_at) == ("pending", 0, LATER)
     assert await outcomes(db, task.id) == []
+
+
+@pytest.mark.parametrize("next_outcome", ["snoozed", "failed"])
+async def test_why_it_was_given_back_is_known_until_the_next_end_of_an_attempt(
+    db: Database, next_outcome: Outcome
+) -> None:
+    (task,) = await claimed(db)
+
+    async def put_off(outcome: Outcome, error: str | None) -> tuple[str | None, str | None]:
+        again_claimed = (
+            "update tasks set status = 'running', owner = 'n', claimed_at = now(), version = version + 1"
+            " returning version"
+        )
+        ((token,),) = await query(db, again_claimed)
+        end = ended(task._replace(token=token), outcome, error=error)
+        assert await claims.settle(db, [again(end, LATER, counts=False)], LATER)
+        (row,) = (await tasks.get(db, [task.id])).values()
+        standing = await explain.standing(db, task.id)
+        assert standing is not None
+        return row.error, standing.given_back
+
+    failed, why = '{"type": "E"}', '{"type": "given_back", "message": "no"}'
+    await claims.settle(db, [again(ended(task), LATER)], LATER)
+    assert await put_off("failed", failed) == (failed, None)
+    assert await put_off("snoozed", None) == (failed, None)
+    assert await put_off("snoozed", why) == (why, "no")
+    assert await put_off(next_outcome, None) == (None, None)
 
 
 async def test_the_last_failure_ends_the_task(db: Database) -> None:

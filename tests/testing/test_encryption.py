@@ -110,8 +110,12 @@ async def test_a_task_whose_key_is_missing_waits_for_it(harness: Harness, codec:
     @worker.task("send")
     @bare.task("send")
     async def send(ctx: duly.Context, email: Email) -> str:
+        if not calls:
+            calls.append(ctx.id)
+            raise duly.Snooze(3600)
         return email.to
 
+    calls: list[str] = []
     async with harness as cluster:
         await cluster.start(worker)
         await cluster.start(bare)
@@ -121,9 +125,13 @@ async def test_a_task_whose_key_is_missing_waits_for_it(harness: Harness, codec:
         for each in (task, lost):
             waiting = await cluster.client.get(each.id)
             assert (waiting.status, waiting.retry_count) == ("pending", 0)
+            assert waiting.error["type"] == "given_back"
             assert await cluster.client.runs(each.id) == []
         keys.known = codec
         await cluster.advance(seconds=6)
+        waiting = await cluster.client.get(task.id)
+        assert (waiting.status, waiting.error) == ("pending", None)  # by its handler's own wish
+        await cluster.advance(hours=2)
         assert (await cluster.client.get(task.id)).result == "a"
         assert (await cluster.client.get(lost.id)).status == "pending"
 

@@ -71,6 +71,8 @@ CASES: list[tuple[Facts, list[str]]] = [
     (facts(pending(**RETRY)), ["backoff"]),
     (facts(pending(**RETRY | {"retry_count": 0})), ["not_due"]),  # snoozed
     (facts(pending(**RETRY | {"next_run_at": AGO})), ["due_now"]),
+    (facts(pending(**RETRY, given_back="no key")), ["given_back"]),
+    (facts(pending(**RETRY | {"next_run_at": AGO}, given_back="no key")), ["due_now"]),
     (facts(pending(**PAUSED)), ["paused"]),
     (facts(pending(next_run_at=LATER, **PAUSED)), ["paused", "not_due"]),
     (facts(pending(**QUEUE_PAUSED)), ["queue_paused"]),
@@ -153,6 +155,13 @@ SAYINGS: list[tuple[Facts, str]] = [
     (
         facts(pending(**RETRY)),
         "Attempt 2 of 4 failed; the next one begins at 2026-11-30 05:00:00 UTC (in 2 h).",
+    ),
+    (
+        facts(pending(next_run_at=LATER, given_back="no handler for its type")),
+        (
+            "A worker gave it back: no handler for its type; it comes again at 2026-11-30 05:00:00 UTC "
+            "(in 2 h)."
+        ),
     ),
     (
         facts(pending(**PAUSED)),

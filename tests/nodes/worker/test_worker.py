@@ -216,17 +216,20 @@ async def test_plain_handlers_run_side_by_side_in_threads(node: FakeNode) -> Non
     assert len({report.result for report in reports}) == 4
 
 
-async def test_an_unknown_type_is_given_back_and_logged_once(
+async def test_an_unknown_type_is_given_back_with_the_reason_and_logged_once(
     node: FakeNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = make(node)
     worker.task("known")(lambda ctx: None)
     async with running(worker):
-        await node.dispatch("nobody's")
-        await node.dispatch("nobody's")
+        due = str(round(time.time() * 1000))
+        await node.dispatch("nobody's", due=due)
+        await node.dispatch("nobody's", due=due)
         reports = await node.wait_reports(2)
         await node.empty()
     assert {(report.outcome, report.delay) for report in reports} == {("snoozed", "5")}
+    why = {"type": "given_back", "message": "no handler for its type"}
+    assert [report.value for report in reports] == [why, why]
     assert len([m for m in caplog.messages if "no handler for task type" in m]) == 1
 
 

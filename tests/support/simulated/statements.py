@@ -1,5 +1,6 @@
 """What the statements of storage/sql/claims.sql, slots.sql and upkeep.sql do, on a `Store`."""
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -305,7 +306,7 @@ def settle_row(
         )  # fmt: skip
         answer = dict.fromkeys(WAITS_AGAIN) | {"id": row["id"], "slot_owner": None}
     else:
-        error = row["error"] if said["error"] is None else said["error"]
+        error = _unless_given_back(row["error"]) if said["error"] is None else said["error"]
         retries = row["retry_count"] + int(said["counts"])
         changed = {
             **row, "status": "pending", "next_run_at": said["again_at"],
@@ -333,6 +334,11 @@ def settle_row(
         )  # fmt: skip
     record_skipped(store, row, said["token"], skipped, now)
     return answer | {"freed_key": row["concurrency_key"], "of_queue": row["queue"], "ended": True}
+
+
+def _unless_given_back(error: str | None) -> str | None:
+    said = None if error is None else json.loads(error)
+    return None if isinstance(said, dict) and said.get("type") == "given_back" else error
 
 
 def record_skipped(
