@@ -14,7 +14,7 @@ from duly.storage.tasks import Cancelled, Decided, Only
 from duly.wheel import occurrences
 from duly.wheel.clock import ClusterClock
 from duly.wheel.durations import from_us
-from duly.wheel.schedule import ScheduleError
+from duly.wheel.schedule_fields import ScheduleError
 
 _TRIES = 200
 

@@ -22,7 +22,7 @@ from duly.storage.tasks import Waiting
 from duly.wheel import occurrences
 from duly.wheel.durations import from_us
 from duly.wheel.occurrences import SKIPS_MAX, Course
-from duly.wheel.schedule import ScheduleError
+from duly.wheel.schedule_fields import ScheduleError
 
 log = logging.getLogger("duly.catchup")
 

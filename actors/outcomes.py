@@ -17,7 +17,7 @@ from duly.storage.stream_facts import REPORT_JSON_BYTES_MAX, WORKER_CHARS_MAX
 from duly.wheel import occurrences
 from duly.wheel.backoff import Backoff, delay_s
 from duly.wheel.occurrences import SKIPS_MAX
-from duly.wheel.schedule import ScheduleError
+from duly.wheel.schedule_fields import ScheduleError
 
 DELAY_MAX_S = 366 * 86_400.0
 """Longest delay that a worker may ask for; longer ones are cut to it."""

@@ -15,7 +15,7 @@ from duly.storage.courses import CourseRow, Move, Place
 from duly.storage.tasks import Waiting
 from duly.wheel import occurrences, zones
 from duly.wheel.durations import from_us
-from duly.wheel.schedule import ScheduleError
+from duly.wheel.schedule_fields import ScheduleError
 
 log = logging.getLogger("duly.upkeep")
 

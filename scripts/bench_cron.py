@@ -39,7 +39,7 @@ ZONES = ("UTC", "Europe/Berlin")
 
 def per_second(expression: str, place: str, steps: int) -> float:
     """Fire times found in a second, each from the one before."""
-    plan = schedule.parse({"cron": expression, "timezone": place}, START).plan(START)
+    plan = schedule.Plan(schedule.parse({"cron": expression, "timezone": place}, START), START)
     at, begun = START, time.process_time()
     for _ in range(steps):
         following = plan.after(at)

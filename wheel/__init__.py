@@ -6,7 +6,8 @@ integer microseconds since the epoch (`_us`) on the cluster's clock, durations s
     wheel.py       the hierarchical timing wheel, explained with a worked example
     level.py       one level of it: a ring of slots and the bitmask of the occupied ones
     due_queue.py   what is due and not yet taken, in due order
-    schedule.py    periodic schedules: checked, stored, and their occurrences
+    schedule.py    periodic schedules: their occurrences
+    schedule_fields.py  what is written and stored of them, each field checked
     cron.py        when a cron expression fires in a time zone, across changes of its clock
     cron_fields.py the syntax of cron expressions
     wall_times.py  the calendar: wall-clock times that an expression matches

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from duly.wheel.cron import Cron
 from duly.wheel.durations import to_us
-from duly.wheel.schedule import Plan, Schedule
+from duly.wheel.schedule import Plan
+from duly.wheel.schedule_fields import Schedule
 from duly.wheel.wall_times import DAY_S
 from duly.wheel.zones import Piece
 
@@ -33,7 +34,7 @@ class Preview(NamedTuple):
 
 def preview(schedule: Schedule, after: datetime, count: int) -> Preview:
     """The next `count` fire times after `after`, as of a task made then; fewer if it ends."""
-    plan = schedule.plan(after)
+    plan = Plan(schedule, after)
     times: list[datetime] = []
     at = after
     while len(times) < count and (following := plan.after(at)) is not None:

@@ -10,7 +10,7 @@ from duly.nodes.api import json_guard
 from duly.nodes.api.problems import FieldError, Problem, invalid
 from duly.wheel import schedule as schedules
 from duly.wheel.durations import from_us, parse_duration, parse_time
-from duly.wheel.schedule import Schedule, ScheduleError
+from duly.wheel.schedule_fields import Schedule, ScheduleError
 
 TIMEOUT_MAX_S = 30 * 86_400.0
 """Longest timeout of an attempt."""

@@ -22,7 +22,8 @@ from duly.storage.tasks import Change, Changed, Decided, Waiting
 from duly.wheel import occurrences
 from duly.wheel.durations import from_us
 from duly.wheel.occurrences import Step
-from duly.wheel.schedule import WATCHED, ScheduleError, load
+from duly.wheel.schedule import load
+from duly.wheel.schedule_fields import WATCHED, ScheduleError
 
 _TRIES = 200  # a replacement skips 1,000 occurrences with each
 

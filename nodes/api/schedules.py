@@ -12,7 +12,7 @@ from duly.nodes.api.problems import FieldError, invalid
 from duly.wheel import schedule
 from duly.wheel.durations import from_us
 from duly.wheel.preview import COUNT_MAX, preview
-from duly.wheel.schedule import ScheduleError
+from duly.wheel.schedule_fields import ScheduleError
 from duly.wheel.zones import VERSION
 
 PARAMETERS = ("cron", "every", "timezone", "start_at", "after", "count")

@@ -16,7 +16,8 @@ import msgspec
 from duly.nodes.crontab import Crontab, Job, Remark
 from duly.wheel import zones
 from duly.wheel.preview import Preview, preview
-from duly.wheel.schedule import Schedule, ScheduleError, parse
+from duly.wheel.schedule import parse
+from duly.wheel.schedule_fields import Schedule, ScheduleError
 
 HANDLER: Final = "shell"
 """The last part of each task's type: the handler that is meant."""

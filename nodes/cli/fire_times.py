@@ -12,7 +12,7 @@ from duly.nodes.cli.errors import fail
 from duly.wheel import schedule, zones
 from duly.wheel.durations import parse_time, to_us
 from duly.wheel.preview import COUNT_MAX, preview
-from duly.wheel.schedule import ScheduleError
+from duly.wheel.schedule_fields import ScheduleError
 
 
 def add_to(commands: Any) -> None:

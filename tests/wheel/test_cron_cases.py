@@ -8,7 +8,8 @@ from cron_rig import forwards, make, next_fires
 
 from duly.wheel.cron_fields import CronError
 from duly.wheel.durations import parse_duration, parse_time
-from duly.wheel.schedule import ScheduleError, load, parse
+from duly.wheel.schedule import load, parse
+from duly.wheel.schedule_fields import ScheduleError
 from duly.wheel.wheel import Wheel
 
 NOW = parse_time("2026-11-29T00:00:00Z")

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 
 from duly.wheel.durations import from_us, parse_time, to_us
-from duly.wheel.schedule import Plan, ScheduleError, load, parse
+from duly.wheel.schedule import Plan, load, parse
+from duly.wheel.schedule_fields import ScheduleError
 
 NOW = parse_time("2027-01-01T12:00:00.5Z")
 TASK = UUID("01932b5e-7a00-7000-8000-000000000001")
