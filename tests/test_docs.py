@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import settings_page
 
-from duly.nodes.api import wire
+from duly.nodes.api import replies, wire
 from duly.nodes.api.openapi import document
 from duly.nodes.settings import Settings
 from duly.storage import keys
@@ -145,8 +145,8 @@ def test_every_call_is_documented() -> None:
     [
         wire.TaskSubmission,
         wire.TaskPatch,
-        wire.TaskView,
-        wire.RunView,
+        replies.TaskView,
+        replies.RunView,
         wire.StartBody,
         wire.ReportBody,
         Backoff,

@@ -12,8 +12,9 @@ from duly.nodes.api import bodies, views
 from duly.nodes.api.batches import CheckedBatch
 from duly.nodes.api.checker import Checker
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid, not_found
+from duly.nodes.api.replies import BatchAnswer, TaskView
 from duly.nodes.api.submissions import new_task
-from duly.nodes.api.wire import Batch, BatchAnswer, TaskSubmission, TaskView
+from duly.nodes.api.wire import Batch, TaskSubmission
 from duly.nodes.client import errors
 from duly.nodes.client.transport import Transport
 from duly.nodes.settings import Settings

@@ -7,7 +7,8 @@ throttle    how often somebody may do something
 problems    errors as application/problem+json
 bodies      reading and decoding request bodies
 json_guard  what JSON the store can hold exactly
-wire        request and reply shapes
+wire        request shapes
+replies     reply shapes
 submissions a checked body becomes a task
 changes     a checked body becomes a change
 views       rows become JSON

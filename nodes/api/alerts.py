@@ -6,8 +6,8 @@ from aiohttp import web
 
 from duly.actors.context import Context
 from duly.nodes.api import answers, queries
+from duly.nodes.api.replies import AlertPage
 from duly.nodes.api.views import alert
-from duly.nodes.api.wire import AlertPage
 from duly.storage import alerts
 
 

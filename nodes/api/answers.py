@@ -11,7 +11,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
 
 from duly.nodes.api import views
-from duly.nodes.api.wire import TaskView
+from duly.nodes.api.replies import TaskView
 from duly.storage.tasks import TaskRow
 
 HEADERS: Final = {

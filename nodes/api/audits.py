@@ -7,8 +7,8 @@ from aiohttp import web
 
 from duly.actors.context import Context
 from duly.nodes.api import answers, queries
+from duly.nodes.api.replies import AuditPage
 from duly.nodes.api.views import noted
-from duly.nodes.api.wire import AuditPage
 from duly.storage import audit
 
 

@@ -14,7 +14,8 @@ from duly.nodes.api import answers, bodies, queries, views
 from duly.nodes.api.access import caller, note
 from duly.nodes.api.checker import Checker
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid, not_found
-from duly.nodes.api.wire import Duration, TaskView, Time
+from duly.nodes.api.replies import TaskView
+from duly.nodes.api.wire import Duration, Time
 from duly.nodes.bulk.acts import ALLOWED, narrowed
 from duly.storage import bulk, listing, matches
 from duly.storage.audit import Note

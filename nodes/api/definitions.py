@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from duly.nodes.api import views
+from duly.nodes.api.replies import TaskView
 from duly.nodes.api.submissions import comparable
-from duly.nodes.api.wire import TaskView
 from duly.storage.submitting import NewTask
 from duly.storage.tasks import TaskRow
 

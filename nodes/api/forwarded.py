@@ -16,8 +16,9 @@ from duly.actors.submitter import tell, times
 from duly.nodes.api import answers, bodies, follow_ups, upgrades, views
 from duly.nodes.api.checker import Checker
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid
+from duly.nodes.api.replies import TaskView
 from duly.nodes.api.submissions import new_task, traced
-from duly.nodes.api.wire import TaskSubmission, TaskView
+from duly.nodes.api.wire import TaskSubmission
 from duly.nodes.regions.directory import Regions
 from duly.nodes.regions.messages import Handed, Handover, HandoverAnswer, Verdict
 from duly.storage import submitting, tasks, trace_context

@@ -12,8 +12,9 @@ from duly.actors.runtime import Reply
 from duly.nodes.api import access, answers, views
 from duly.nodes.api.checker import Checker
 from duly.nodes.api.problems import Problem, conflict, unavailable
+from duly.nodes.api.replies import ForwardingView, TaskView
 from duly.nodes.api.submissions import new_task
-from duly.nodes.api.wire import NULL, ForwardingView, TaskSubmission, TaskView
+from duly.nodes.api.wire import NULL, TaskSubmission
 from duly.nodes.regions.directory import Regions
 from duly.nodes.regions.messages import Verdict
 from duly.storage import forwarding

@@ -12,7 +12,7 @@ from duly.actors.context import Context
 from duly.nodes.api import answers, queries, views
 from duly.nodes.api.access import caller
 from duly.nodes.api.problems import not_found
-from duly.nodes.api.wire import EntryPage, EntryView, LedgerItem, LedgerPage, RejectedView
+from duly.nodes.api.replies import EntryPage, EntryView, LedgerItem, LedgerPage, RejectedView
 from duly.storage import ledger
 from duly.storage.ledger import Account, Entry, Place, Rejected, Verdict
 from duly.storage.tasks import RunRow

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from duly.nodes.api import cookies, wire
+from duly.nodes.api import cookies, replies, wire
 from duly.nodes.api.bulk import BulkJob, BulkPage, BulkPreview, BulkRequest
 from duly.nodes.api.cluster import SlotList, WorkerList
 from duly.nodes.api.events import PARAMETERS as EVENT_FILTERS
@@ -27,9 +27,9 @@ from duly.nodes.api.stats import Series, Stats
 from duly.nodes.regions.messages import Handover, HandoverAnswer
 
 _TYPES = (
-    wire.TaskSubmission, wire.BatchAnswer, wire.TaskPatch, wire.TaskView, wire.TaskPage,
-    wire.RunPage, wire.StartBody, wire.ReportBody, wire.ReportBatch, wire.ReportAnswer,
-    wire.AlertPage, wire.AuditPage, wire.LedgerPage, wire.EntryPage, Readiness, FieldError,
+    wire.TaskSubmission, replies.BatchAnswer, wire.TaskPatch, replies.TaskView, replies.TaskPage,
+    replies.RunPage, wire.StartBody, wire.ReportBody, wire.ReportBatch, replies.ReportAnswer,
+    replies.AlertPage, replies.AuditPage, replies.LedgerPage, replies.EntryPage, Readiness, FieldError,
     SchedulePreview, NodeList,
     SessionView, SignIn,
     WorkerList, SlotList, Explanation,

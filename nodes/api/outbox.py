@@ -13,7 +13,7 @@ from duly.nodes.api import answers, queries
 from duly.nodes.api.access import caller
 from duly.nodes.api.forwarding import Forwarding
 from duly.nodes.api.problems import FieldError, invalid, not_found
-from duly.nodes.api.wire import TaskPage
+from duly.nodes.api.replies import TaskPage
 from duly.nodes.regions.directory import Regions
 from duly.nodes.setting_values import REGION
 from duly.storage import forwarding

@@ -18,7 +18,7 @@ from duly.nodes.api.explain import Explanation
 from duly.nodes.api.forwarding import Forwarding
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid
 from duly.nodes.api.reasons import InOutbox
-from duly.nodes.api.wire import LedgerPage, RunPage, TaskPage
+from duly.nodes.api.replies import LedgerPage, RunPage, TaskPage
 from duly.nodes.regions.directory import Regions, UnreachableError
 from duly.nodes.regions.messages import FORWARDED_FOR, FORWARDED_ROLE
 from duly.storage import forwarding

@@ -18,8 +18,9 @@ from duly.nodes.api.checker import Checker
 from duly.nodes.api.definitions import name_conflict, redefined
 from duly.nodes.api.forwarding import Forwarding
 from duly.nodes.api.problems import FieldError, Problem, conflict, invalid, unavailable
+from duly.nodes.api.replies import BatchAnswer
 from duly.nodes.api.submissions import Draw, draw, new_task, take_key_header, traced
-from duly.nodes.api.wire import Batch, BatchAnswer, TaskSubmission
+from duly.nodes.api.wire import Batch, TaskSubmission
 from duly.storage import forwarding, submitting, tasks, trace_context
 from duly.storage.forwarding import NameTakenError
 from duly.storage.submitting import NewTask, Rejected, Submitted

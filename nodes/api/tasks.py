@@ -16,8 +16,9 @@ from duly.nodes.api.access import caller, note
 from duly.nodes.api.cancelling import Cancelling
 from duly.nodes.api.changes import change
 from duly.nodes.api.problems import Problem, conflict, not_found
+from duly.nodes.api.replies import RunPage, TaskPage
 from duly.nodes.api.rescheduling import Refused, Rescheduling
-from duly.nodes.api.wire import RunPage, TaskPage, TaskPatch
+from duly.nodes.api.wire import TaskPatch
 from duly.storage import courses, listing, tasks, waits
 from duly.storage.audit import Note
 from duly.storage.errors import NameInUseError

@@ -6,7 +6,8 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from duly.nodes.api.wire import NULL, AlertView, AuditEntry, RunView, TaskView
+from duly.nodes.api.replies import AlertView, AuditEntry, RunView, TaskView
+from duly.nodes.api.wire import NULL
 from duly.storage.alerts import Alert
 from duly.storage.audit import Noted
 from duly.storage.submitting import NewTask

@@ -14,7 +14,8 @@ from duly.actors.patience import Patience
 from duly.actors.runtime import Reply
 from duly.nodes.api import bodies, json_guard, queries
 from duly.nodes.api.problems import FieldError, conflict, invalid, unavailable
-from duly.nodes.api.wire import NULL, ReportAnswer, ReportBatch, ReportBody, StartBody
+from duly.nodes.api.replies import ReportAnswer
+from duly.nodes.api.wire import NULL, ReportBatch, ReportBody, StartBody
 from duly.storage import claims, tasks
 from duly.storage.claims import Ended
 from duly.storage.errors import StoreUnavailableError

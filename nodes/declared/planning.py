@@ -7,7 +7,7 @@ import msgspec
 
 from duly.nodes import exact_json
 from duly.nodes.api.definitions import differences
-from duly.nodes.api.wire import TaskView
+from duly.nodes.api.replies import TaskView
 from duly.nodes.client.models import Task
 from duly.nodes.declared.reading import OWNER_TAG, Declared
 

@@ -22,8 +22,9 @@ from duly.nodes import exact_json
 from duly.nodes.api import bodies, views
 from duly.nodes.api.checker import Checker
 from duly.nodes.api.problems import FieldError, Problem
+from duly.nodes.api.replies import TaskView
 from duly.nodes.api.submissions import new_task
-from duly.nodes.api.wire import TaskSubmission, TaskView
+from duly.nodes.api.wire import TaskSubmission
 from duly.storage.submitting import NewTask
 from duly.wheel.durations import from_us
 
