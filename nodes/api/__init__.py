@@ -1,7 +1,8 @@
 """The HTTP API of a node (design, section 6).
 
 app         the application: routes, middleware, headers
-access      tokens, roles, and the role that each route needs
+access      tokens and roles: who may do what
+route_roles the role that each route needs
 own_machine what a node without tokens takes for its own machine
 throttle    how often somebody may do something
 problems    errors as application/problem+json

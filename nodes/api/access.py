@@ -1,4 +1,4 @@
-"""Who may do what. One table says which role each route needs; a route that is not in it is not served.
+"""Who sends a request, and whether that is enough for its route (`route_roles`).
 
 A request shows its token as `Authorization: Bearer`. Only hashes are known here; they are compared in
 constant time, all of them. Too many wrong tokens from one address are answered 429 unseen, but for
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, get_args
 import msgspec
 from aiohttp import web
 
-from duly.nodes.api import cookies, own_machine
+from duly.nodes.api import cookies, own_machine, route_roles
 from duly.nodes.api.cookies import Cookies
 from duly.nodes.api.problems import Problem, too_many
 from duly.nodes.api.throttle import KEYS_MAX, Buckets
@@ -32,59 +32,6 @@ from duly.storage.database import Database
 from duly.wheel.clock import Clock
 
 log = logging.getLogger("duly.api")
-
-ROUTES: Final[Mapping[tuple[str, str], Role | None]] = {
-    ("GET", "/healthz"): None,
-    ("GET", "/readyz"): None,
-    ("GET", "/metrics"): "read",
-    ("GET", "/openapi.json"): "read",
-    ("GET", "/v1/tasks"): "read",
-    ("GET", "/v1/tasks/{id}"): "read",
-    ("GET", "/v1/names/{name}"): "read",
-    ("GET", "/v1/tasks/{id}/runs"): "read",
-    ("GET", "/v1/tasks/{id}/waiting"): "read",
-    ("GET", "/v1/tasks/{id}/explain"): "read",
-    ("GET", "/v1/load"): "read",
-    ("GET", "/v1/tasks/{id}/ledger"): "read",
-    ("GET", "/v1/ledger"): "read",
-    ("GET", "/v1/nodes"): "read",
-    ("GET", "/v1/workers"): "read",
-    ("GET", "/v1/slots"): "read",
-    ("GET", "/v1/alerts"): "read",
-    ("GET", "/v1/events"): "read",
-    ("GET", "/v1/queues"): "read",
-    ("GET", "/v1/queues/{queue}"): "read",
-    ("PUT", "/v1/queues/{queue}"): "admin",
-    ("GET", "/v1/schedules/preview"): "read",
-    ("GET", "/v1/stats"): "read",
-    ("GET", "/v1/stats/series"): "read",
-    ("POST", "/v1/tasks"): "submit",
-    ("POST", "/v1/tasks/batch"): "submit",
-    ("POST", "/v1/forwarded"): "submit",
-    ("GET", "/v1/regions"): "read",
-    ("GET", "/v1/regions/{region}/outbox"): "read",
-    ("PATCH", "/v1/tasks/{id}"): "submit",
-    ("POST", "/v1/tasks/{id}/cancel"): "submit",
-    ("POST", "/v1/tasks/{id}/retry"): "submit",
-    ("POST", "/v1/tasks/{id}/pause"): "submit",
-    ("POST", "/v1/tasks/{id}/resume"): "submit",
-    ("POST", "/v1/tasks/{id}/run-now"): "submit",
-    ("POST", "/v1/tasks/{id}/start"): "submit",
-    ("POST", "/v1/tasks/{id}/report"): "submit",
-    ("POST", "/v1/reports"): "submit",
-    ("GET", "/v1/audit"): "admin",
-    ("POST", "/v1/bulk"): "admin",
-    ("GET", "/v1/bulk"): "read",
-    ("GET", "/v1/bulk/{id}"): "read",
-    ("POST", "/v1/bulk/{id}/stop"): "admin",
-    ("GET", "/admin"): None,
-    ("GET", "/admin/static/{file}"): None,
-    ("GET", "/admin/{view}"): None,
-    ("GET", "/v1/session"): "read",
-    ("POST", "/v1/session"): None,
-    ("DELETE", "/v1/session"): "read",
-}
-"""The role that each route needs; None is open to everybody."""
 
 FAILURES_MAX: Final = 30
 """Wrong tokens that one address may send at once."""
@@ -138,13 +85,6 @@ def caller() -> Caller:
     return _caller.get()
 
 
-def check_routes(app: web.Application) -> None:
-    """Raise LookupError for a route that has no line in `ROUTES`."""
-    for route in app.router.routes():
-        if route.resource is None or (route.method, route.resource.canonical) not in ROUTES:
-            raise LookupError(f"no role is set for {route}")
-
-
 def note(action: str, details: Mapping[str, object] | None = None) -> Note:
     """What the audit log is to hold of a change that this request makes."""
     who = caller()
@@ -181,7 +121,7 @@ class Access:
             own_machine.check(request)
             _caller.set(_on_behalf(request, _ANYBODY))
             return
-        needed, shown = _needed(request), request.headers.get("Authorization")
+        needed, shown = route_roles.needed(request), request.headers.get("Authorization")
         if shown is None and cookies.NAME in request.cookies:
             _caller.set(await self._by_cookie(request, needed))
         else:
@@ -308,13 +248,6 @@ def _secret(shown: str | None) -> str:
     if scheme.lower() != "bearer" or not secret:
         raise _unauthorized("send Authorization: Bearer with a token")
     return secret
-
-
-def _needed(request: web.Request) -> Role | None:
-    resource = request.match_info.route.resource
-    if resource is None:  # no such path, or not with this method
-        return "read"  # who has no token is not told which there are
-    return ROUTES[request.method, resource.canonical]
 
 
 def _address(remote: str) -> str:

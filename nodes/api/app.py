@@ -9,8 +9,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 from duly.actors.context import Context
 from duly.actors.runtime import ActorCrashedError, MailboxClosedError
-from duly.nodes.api import answers
-from duly.nodes.api.access import Access, check_routes
+from duly.nodes.api import answers, route_roles
+from duly.nodes.api.access import Access
 from duly.nodes.api.admin import AdminHandlers
 from duly.nodes.api.alerts import AlertHandlers
 from duly.nodes.api.audits import AuditHandlers
@@ -83,7 +83,7 @@ def build_app(
         AdminHandlers(),
     ):
         app.add_routes(part.routes())
-    check_routes(app)
+    route_roles.check_routes(app)
     return app
 
 

@@ -12,7 +12,8 @@ from store_rig import query
 from waiting import wait_for
 from worker_rig import running
 
-from duly.nodes.api.access import FAILURES_MAX, ROUTES
+from duly.nodes.api.access import FAILURES_MAX
+from duly.nodes.api.route_roles import ROUTES
 from duly.nodes.client import Client
 from duly.nodes.setting_values import Role
 from duly.nodes.settings import Token

@@ -8,10 +8,11 @@ import pytest
 from aiohttp import web
 
 from duly.actors.context import Context
-from duly.nodes.api import access
-from duly.nodes.api.access import ROUTES, Access, Caller
+from duly.nodes.api import access, route_roles
+from duly.nodes.api.access import Access, Caller
 from duly.nodes.api.app import build_app
 from duly.nodes.api.problems import Problem
+from duly.nodes.api.route_roles import ROUTES
 from duly.nodes.connections import Door
 from duly.nodes.regions.directory import Regions
 from duly.nodes.settings import Role, Settings, Token
@@ -63,10 +64,10 @@ def test_a_route_without_a_role_is_not_served() -> None:
 
     app = web.Application()
     app.router.add_get("/v1/tasks", handler, allow_head=False)
-    access.check_routes(app)
+    route_roles.check_routes(app)
     app.router.add_post("/v1/new", handler)
     with pytest.raises(LookupError, match="/v1/new"):
-        access.check_routes(app)
+        route_roles.check_routes(app)
 
 
 def test_each_role_may_do_what_those_before_it_may() -> None:
