@@ -5,18 +5,16 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from redis.asyncio import Redis
-
-from duly.storage.redis import lost_as_trouble
+from duly.storage.redis import AnyRedis, lost_as_trouble
 
 NextMessage = Callable[[float], Coroutine[Any, Any, bytes | None]]
 """Wait about that many seconds for a message; raises one of `redis.TROUBLE` if the channel is dead."""
 
 
 @asynccontextmanager
-async def subscribed(client: Redis, *names: str, answer_s: float) -> AsyncIterator[NextMessage]:
+async def subscribed(client: AnyRedis, *names: str, answer_s: float) -> AsyncIterator[NextMessage]:
     """Subscribe to these channels; `answer_s` bounds the wait for one answer of the server."""
-    pubsub = client.pubsub()
+    pubsub: Any = client.pubsub()
 
     async def hear(timeout_s: float) -> Any:
         with lost_as_trouble():
@@ -44,4 +42,4 @@ async def subscribed(client: Redis, *names: str, answer_s: float) -> AsyncIterat
                     raise TimeoutError(f"the subscription to {name} is not confirmed")
         yield next_message
     finally:
-        await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+        await pubsub.aclose()

@@ -4,40 +4,34 @@ import ipaddress
 import posixpath
 import re
 from typing import Final
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
-from duly.storage import sentinel
+from duly.storage import cluster_url, sentinel, url_options
 
 _SCHEMES: Final = ("redis", "rediss", "unix")
 _PORT: Final = 6379
-_NUMBER: Final = r"[0-9]{1,9}"
-
-# Each option, and what its value must look like. The rest is Duly's own: time limits, pools, decoding.
-_OPTIONS: Final = {"db": _NUMBER, "username": ".+", "password": ".+"}
-_TLS_OPTIONS: Final = {
-    "ssl_ca_certs": ".+",
-    "ssl_certfile": ".+",
-    "ssl_keyfile": ".+",
-    "ssl_cert_reqs": "none|optional|required",
-    "ssl_check_hostname": "true|false",
-}
+_OPTIONS: Final = {"db": url_options.NUMBER, "username": ".+", "password": ".+"}
 
 
 def check(url: object) -> None:
     """Raise ValueError, whose text says what is allowed, unless nodes and workers can use the URL."""
     if isinstance(url, str) and url.startswith(f"{sentinel.SCHEME}://"):
         sentinel.parse(url)
+    elif isinstance(url, str) and cluster_url.is_cluster(url):
+        cluster_url.parse(url)
     elif isinstance(url, str) and url.startswith(tuple(f"{scheme}://" for scheme in _SCHEMES)):
         place(url)
     else:
-        raise ValueError("a redis://, rediss://, unix:// or redis+sentinel:// URL")
+        raise ValueError(
+            "a redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// URL"
+        )
 
 
 def place(url: str) -> str:
     """The server that the URL leads to, whatever its database: two URLs of one server give one text.
 
     The three usual names of this machine are one. Raises ValueError that says what is allowed, also
-    for a URL of Sentinels.
+    for a URL of Sentinels or of a cluster.
     """
     parts = _split(url)
     _check_options(parts)
@@ -45,7 +39,7 @@ def place(url: str) -> str:
         if parts.hostname or len(parts.path) < 2:
             raise ValueError("unix:// and the absolute path of a socket: unix:///run/redis.sock")
         return posixpath.normpath(unquote(parts.path))
-    if not re.fullmatch(f"/?|/{_NUMBER}", parts.path):
+    if not re.fullmatch(f"/?|/{url_options.NUMBER}", parts.path):
         raise ValueError(
             "a URL whose path is empty or the number of a database: redis://host:6379/0"
         )
@@ -72,21 +66,9 @@ def _split(url: str) -> SplitResult:
 
 
 def _check_options(parts: SplitResult) -> None:
-    allowed = _OPTIONS | (_TLS_OPTIONS if parts.scheme == "rediss" else {})
-    seen: set[str] = set()
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name not in allowed:
-            raise ValueError(f"a URL without the option {name!r}; there are {', '.join(allowed)}")
-        if name in seen or (name == "db" and parts.scheme != "unix" and parts.path.strip("/")):
-            raise ValueError(f"a URL that says {name} once")
-        if not re.fullmatch(allowed[name], value):
-            raise ValueError(f"a URL whose option {name} is {_meaning(allowed[name])}")
-        seen.add(name)
-
-
-def _meaning(pattern: str) -> str:
-    words = {_NUMBER: "the number of a database", ".+": "not empty"}
-    return words.get(pattern, pattern.replace("|", " or "))
+    allowed = _OPTIONS | (url_options.TLS_OPTIONS if parts.scheme == "rediss" else {})
+    has_database = parts.scheme != "unix" and parts.path.strip("/")
+    url_options.read(parts.query, allowed, frozenset({"db"} if has_database else ()))
 
 
 def _host(parts: SplitResult) -> str:

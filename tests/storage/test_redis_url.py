@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from private_valkey import PrivateValkey
 
-from duly.storage.redis import call, connect
+from duly.storage.redis import call, connect, connect_any
+from duly.storage.redis_cluster import ClusterClient
 from duly.storage.redis_url import check, place
 
 NOT_DULYS = [
@@ -49,10 +50,28 @@ async def test_right_urls_are_right_for_the_client_library_too(url: str) -> None
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "redis+cluster://a",
+        "redis+cluster://a:1,b,[::1]:3/",
+        "redis+cluster://u:p%40q@a:1,b/0",
+        "redis+cluster://:p@ss@a",
+        "rediss+cluster://a,b?ssl_ca_certs=/a&ssl_check_hostname=false&ssl_cert_reqs=required",
+    ],
+)
+async def test_right_urls_of_a_cluster_are_right_for_the_client_library_too(url: str) -> None:
+    check(url)
+    client = connect_any(url, name="test")
+    assert isinstance(client, ClusterClient)
+    assert ("ssl" in client.map.tls) == url.startswith("rediss")
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
     ("url", "allowed"),
     [
-        (None, "redis://, rediss://, unix:// or"),
-        ("http://h", "redis://, rediss://, unix:// or"),
+        (None, "redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"),
+        ("http://h", "redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"),
         ("redis://h/x", "path is empty or the number of a database"),
         ("redis://h/0/1", "path is empty or the number of a database"),
         ("redis://h/-1", "path is empty or the number of a database"),
@@ -71,6 +90,15 @@ async def test_right_urls_are_right_for_the_client_library_too(url: str) -> None
         ("redis://u:1?word@h", "%3F for ?"),
         ("redis://h/0#1", "%23 for #"),
         ("redis+sentinel://[::1/s", r"host:port,host:port"),
+        ("redis+cluster://", "host:port,host:port"),
+        ("redis+cluster://a,a:6379", "each server once"),
+        ("redis+cluster://a:0", "host:port,host:port"),
+        ("redis+cluster://a,,b", "host:port,host:port"),
+        ("redis+cluster://a/1", "without a database"),
+        ("redis+cluster://u:1?word@h", "without a database"),
+        ("redis+cluster://a?ssl_cert_reqs=none", "'ssl_cert_reqs'; there are none"),
+        ("rediss+cluster://a?db=0", "'db'; there are ssl_ca_certs"),
+        ("rediss+cluster://a?ssl_cert_reqs=no", "ssl_cert_reqs is none or optional or required"),
     ],
 )
 def test_wrong_urls_and_what_is_said_of_them(url: object, allowed: str) -> None:

@@ -22,6 +22,7 @@ from simulated.redis_lua import run_script
 from simulated.redis_server import Channel, RedisServer
 
 _connect = duly.storage.redis.connect
+_connect_any = duly.storage.redis.connect_any
 
 Find = Callable[[str], tuple[RedisServer, Link]]
 """The server of a URL, and the link of the process that asks."""
@@ -172,12 +173,12 @@ def instead_of_redis(find: Find) -> Iterator[None]:
     def connect(url: str, *, name: str, **_: Any) -> Redis:
         return SimulatedRedis(*find(url))  # type: ignore[return-value]
 
-    modules = [
-        module
+    patches = [
+        patch.object(module, made, connect)
         for name, module in list(sys.modules.items())
-        if name.startswith("duly.") and getattr(module, "connect", None) is _connect
+        for made, product in (("connect", _connect), ("connect_any", _connect_any))
+        if name.startswith("duly.") and getattr(module, made, None) is product
     ]
-    patches = [patch.object(module, "connect", connect) for module in modules]
     for one in patches:
         one.start()
     try:
