@@ -23,6 +23,7 @@ from duly.actors.patience import Patience, QueuePatience
 from duly.actors.runtime import Actor, MailboxClosedError
 from duly.actors.tally import Tally
 from duly.storage import keys
+from duly.storage.data_marks import DataMarks
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.redis import TROUBLE, is_of_one_queue
 from duly.storage.stream_facts import Consumer
@@ -60,7 +61,7 @@ class Reaper(Actor[ReaperMessage]):
         self._deserted: dict[str, float] = {}  # queue without workers -> since when
         self._trusted_from = clock.monotonic() + _ttl_s()
         self._postgres = Patience("reading running tasks", log)
-        self._data_mark: tuple[bytes, bytes | None] | None = None
+        self._data: DataMarks | None = None
 
     async def run(self) -> None:
         clock = self._context.clock
@@ -101,13 +102,12 @@ class Reaper(Actor[ReaperMessage]):
     async def _check_data(self) -> None:
         """Notice within a second that Redis restarted or lost its data."""
         streams = self._context.streams
-        mark = await streams.data_mark()
-        if mark[1] is None:
-            await streams.set_sentinel()
-            mark = await streams.data_mark()
+        now, before = await streams.data_marks(), self._data
         # Another node may have put the new sentinel: then it differs from the one we knew.
-        lost = self._data_mark is not None and mark != self._data_mark
-        self._data_mark = mark
+        lost = before is not None and now.lost_since(before)
+        if before is not None and before.away - now.away:
+            self._distrust()  # nobody could show its life there
+        self._data = now.kept_from(before)
         if lost:
             log.warning("Redis restarted or lost its data: looking at every running task")
             streams.queues.forget_announced()

@@ -80,7 +80,7 @@ def read_database_urls(value: object) -> tuple[str, ...]:
 
 
 def read_redis_url(value: object) -> str:
-    """A URL of Redis or Valkey, by TCP, TLS or socket, or of the Sentinels that know the master."""
+    """A URL of Redis or Valkey, by TCP, TLS or socket, of the Sentinels that know the master, or of a cluster."""
     redis_url.check(value)
     return str(value)
 
@@ -88,7 +88,7 @@ def read_redis_url(value: object) -> str:
 def read_lease_urls(value: object) -> tuple[str, ...]:
     """The lease servers: an odd number, so that there is a majority, and no server twice.
 
-    Independent masters, not Sentinels: what a failover loses must not be a lease on a majority.
+    Independent masters, neither Sentinels nor a cluster: what a failover loses must not be a lease on a majority.
     """
     allowed = "Redis URLs of 1, 3 or 5 different servers, separated by commas"
     urls = tuple(_items(value, allowed))

@@ -29,6 +29,7 @@ from duly.nodes.setting_values import (
     redact_webhook,
     shown,
 )
+from duly.storage.cluster_url import is_cluster
 
 __all__ = ["OTHER_VARIABLES", "Region", "Role", "Settings", "SettingsError", "Token", "load"]
 
@@ -89,7 +90,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     redis_url: Annotated[
         str | None,
         _text(
-            "`redis://`, `rediss://` (TLS), `unix://`, `redis+sentinel://`",
+            "`redis://`, `rediss://` (TLS), `unix://`, `redis+sentinel://`, `redis+cluster://`, "
+            "`rediss+cluster://` (TLS)",
             unit="URL",
             default="none; needed",
         ),
@@ -97,7 +99,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Redis or Valkey."""
     lease_redis_urls: Annotated[
         tuple[str, ...],
-        _text("1, 3 or 5 different servers", unit="URLs", default="the one of `redis_url`"),
+        _text(
+            "1, 3 or 5 different servers; needed with a Redis Cluster",
+            unit="URLs",
+            default="the one of `redis_url`",
+        ),
     ] = ()
     """The lease servers."""
     host: Annotated[str, _text("without `tokens` only loopback", unit="address")] = "127.0.0.1"
@@ -311,6 +317,10 @@ def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:
         raise refuse("regions", "cannot be had where database_urls names several stores")
     if settings.database_urls and settings.database_url not in (None, settings.database_urls[0]):
         raise refuse("database_urls", "must begin with database_url, or come in its place")
+    if is_cluster(settings.redis_url) and not settings.lease_redis_urls:
+        raise refuse(
+            "lease_redis_urls", "must name the lease servers where redis_url is a Redis Cluster"
+        )
     if not settings.tokens and not is_loopback(settings.host):
         raise refuse("host", "must be 127.0.0.1, ::1 or localhost as long as tokens is not set")
 

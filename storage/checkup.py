@@ -25,10 +25,13 @@ _CLOCK_S = 1.0
 _SLOW_MS = 20.0
 
 
+Level = Literal["ok", "warn", "bad"]
+
+
 class Finding(NamedTuple):
     """One thing that was looked at. `bad`: nodes cannot work so, or a promise is broken; `warn`: it may hurt."""
 
-    level: Literal["ok", "warn", "bad"]
+    level: Level
     about: str
     said: str
     advice: str | None = None
@@ -55,7 +58,7 @@ async def postgres(url: str, about: str, pool: int, wall: Callable[[], float]) -
     return [Finding(level, about, said, advice) for level, said, advice in found]
 
 
-_Said = tuple[Literal["ok", "warn", "bad"], str, str | None]
+_Said = tuple[Level, str, str | None]
 
 
 def _version(row: Any) -> Iterator[_Said]:
@@ -159,13 +162,17 @@ async def redis(url: str, about: str, *, streams: bool) -> tuple[list[Finding], 
     finally:
         await client.aclose()
     info: dict[str, Any] = raw
+    return server(info, took_ms, about, streams=streams), str(info.get("run_id"))
+
+
+def server(info: dict[str, Any], took_ms: float, about: str, *, streams: bool) -> list[Finding]:
+    """What `info` tells of a server, and the time of a round trip."""
     said = [*_server(info), *_memory(info), *(_persistence(info) if streams else [])]
     if took_ms > _SLOW_MS:
         said.append(
             ("warn", f"a round trip takes {took_ms:.1f} ms", "bring the nodes nearer to it")
         )
-    findings = [Finding(level, about, text, advice) for level, text, advice in said]
-    return findings, str(info.get("run_id"))
+    return [Finding(level, about, text, advice) for level, text, advice in said]
 
 
 def _server(info: dict[str, Any]) -> Iterator[_Said]:

@@ -10,17 +10,18 @@ call can get it (tests/nodes/worker/test_conveyor.py holds it to that).
 """
 
 import math
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, cast
 
 import msgspec
-from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError, ResponseError
 
 from duly.storage import keys
 from duly.storage.channel import NextMessage, subscribed
-from duly.storage.redis import Scripts, call, connect
+from duly.storage.cluster_reads import ClusterReads
+from duly.storage.redis import AnyRedis, Scripts, call, connect, connect_any
+from duly.storage.redis_cluster import ClusterClient
 
 COMMAND_TIMEOUT_S = 5.0
 """Longest wait for one answer, on top of a read's own blocking time."""
@@ -114,13 +115,19 @@ class Conveyor:
         self._worker_id = worker_id
         self._reader_id: int | None = None
         name = f"duly-worker-{worker_id}"
-        self._commands = connect(url, name=name)
-        self._reader = connect(url, name=f"{name}-read", redis_connect_func=self._reader_connected)
-        self._control = connect(url, name=f"{name}-control")
+        self._commands = self._reader = self._control = connect_any(url, name=name)
+        self._reads: ClusterReads | None = None
+        if isinstance(self._commands, ClusterClient):
+            self._reads = ClusterReads(self._commands, COMMAND_TIMEOUT_S)
+        else:
+            reader = connect(url, name=f"{name}-read", redis_connect_func=self._reader_connected)
+            self._reader, self._control = reader, connect(url, name=f"{name}-control")
         self._scripts = Scripts(self._commands, COMMAND_TIMEOUT_S)
 
     async def close(self) -> None:
         """Close every connection; safe to call twice."""
+        if self._reads is not None:
+            await self._reads.aclose()
         for client in (self._commands, self._reader, self._control):
             await client.aclose()
 
@@ -147,13 +154,16 @@ class Conveyor:
 
         Raises GroupMissingError when one of the groups is gone.
         """
-        wait = ("BLOCK", block_ms) if block_ms else ()
-        words = (
-            "XREADGROUP", "GROUP", keys.WORKERS_GROUP, self._worker_id, "COUNT", count, *wait,
-            "STREAMS", *map(keys.tasks, queues), *([">"] * len(queues)),
-        )  # fmt: skip
-        answer = await _grouped(self._reader, words, block_ms / 1000 + COMMAND_TIMEOUT_S)
-        names = {keys.tasks(queue).encode(): queue for queue in queues}
+        streams = [keys.tasks(queue) for queue in queues]
+        begin = ("XREADGROUP", "GROUP", keys.WORKERS_GROUP, self._worker_id, "COUNT", count)
+        if self._reads is not None:
+            with _missing_groups():
+                answer = await self._reads.read(begin, streams, ">", block_ms)
+        else:
+            wait = ("BLOCK", block_ms) if block_ms else ()
+            words = (*begin, *wait, "STREAMS", *streams, *([">"] * len(queues)))
+            answer = await _grouped(self._reader, words, block_ms / 1000 + COMMAND_TIMEOUT_S)
+        names = {stream.encode(): queue for stream, queue in zip(streams, queues, strict=True)}
         return [
             parse_entry(names[stream], entry_id, words)
             for stream, entries in answer or ()
@@ -186,7 +196,9 @@ class Conveyor:
 
     async def unblock(self) -> None:
         """End a blocked `read` now, as if its time had run out."""
-        if self._reader_id is not None:
+        if self._reads is not None:
+            await self._reads.unblock()
+        elif self._reader_id is not None:
             await _call(self._commands, ("CLIENT", "UNBLOCK", self._reader_id))
 
     # Outcomes
@@ -241,17 +253,23 @@ class Conveyor:
 
 
 async def _call(
-    client: Redis, words: Sequence[str | bytes | int], timeout_s: float | None = None
+    client: AnyRedis, words: Sequence[str | bytes | int], timeout_s: float | None = None
 ) -> Any:
     limit_s = COMMAND_TIMEOUT_S if timeout_s is None else timeout_s
     return await call(client, *words, timeout_s=limit_s)
 
 
 async def _grouped(
-    client: Redis, words: Sequence[str | bytes | int], timeout_s: float | None = None
+    client: AnyRedis, words: Sequence[str | bytes | int], timeout_s: float | None = None
 ) -> Any:
-    try:
+    with _missing_groups():
         return await _call(client, words, timeout_s)
+
+
+@contextmanager
+def _missing_groups() -> Iterator[None]:
+    try:
+        yield
     except ResponseError as error:
         if str(error).startswith("NOGROUP"):
             raise GroupMissingError(str(error)) from error

@@ -9,8 +9,11 @@ from redis.exceptions import ResponseError
 from duly.storage import keys
 from duly.storage.known_queues import KnownQueues
 from duly.storage.node_link import NodeLink
-from duly.storage.redis import text
+from duly.storage.redis import PrimaryAwayError, text
+from duly.storage.redis_cluster import ClusterClient
 from duly.storage.stream_facts import Consumer, Crew, Held, fields, is_missing, pairs
+
+_SIGNS_MAX = 10_000
 
 
 class Crews:
@@ -19,6 +22,7 @@ class Crews:
     def __init__(self, link: NodeLink, queues: KnownQueues) -> None:
         self._link = link
         self._queues = queues
+        self._last_signs: dict[str, bytes] = {}
 
     async def of(self, queue: str) -> Crew:
         """The workers of a queue, dead or alive. The group is made anew if it is gone.
@@ -44,12 +48,38 @@ class Crews:
                 "XGROUP", "CREATECONSUMER", keys.tasks(queue), keys.WORKERS_GROUP, *marks
             )
         names = [name for name in facts if name not in marks]
-        signs = await self._link.command("MGET", *map(keys.worker, names)) if names else []
+        signs = await self._signs(names)
         workers = [
             Consumer(name, facts[name]["pending"], facts[name]["idle"], sign)
             for name, sign in zip(names, signs, strict=True)
         ]
         return Crew(workers, marks)
+
+    async def _signs(self, names: Sequence[str]) -> list[bytes | None]:
+        """What the liveness key of each holds; None = gone."""
+        if not names:
+            return []
+        cluster = self._link.client
+        if not isinstance(cluster, ClusterClient):
+            found: list[bytes | None] = await self._link.command("MGET", *map(keys.worker, names))
+            return found
+        gets = [("GET", keys.worker(name)) for name in names]
+        answers = await cluster.each(gets, self._link.timeout_s)
+        signs: list[bytes | None] = []
+        for name, (value, server) in zip(names, answers, strict=True):
+            if isinstance(value, Exception) and not isinstance(value, PrimaryAwayError):
+                raise value
+            if isinstance(value, Exception) or (value is None and server not in cluster.trusted):
+                # Its primary is away, or has taken over a moment ago and may not have heard of the sign.
+                signs.append(self._last_signs.get(name, b""))
+            else:
+                signs.append(value)
+                self._last_signs.pop(name, None)
+                if value is not None:
+                    self._last_signs[name] = value
+        while len(self._last_signs) > _SIGNS_MAX:
+            del self._last_signs[next(iter(self._last_signs))]
+        return signs
 
     async def held_by(self, queue: str, consumer: str, min_idle_ms: int, limit: int) -> list[Held]:
         """Entries that a consumer has had for at least `min_idle_ms`, the oldest first."""

@@ -28,6 +28,17 @@ ALIVE = "duly:alive"
 PROBE = "duly:probe"
 """Written to find out whether Redis takes writes."""
 
+
+def alive_on(tag: str) -> str:
+    """The same of one primary of a Redis Cluster: `ALIVE` with a hash tag whose keys it has."""
+    return f"{ALIVE}:{{{tag}}}"
+
+
+def probe_on(tag: str) -> str:
+    """`PROBE` of one primary of a Redis Cluster."""
+    return f"{PROBE}:{{{tag}}}"
+
+
 MARK = "duly mark "
 """Beginning of the name of a consumer that no worker is: it goes with the group if that is lost."""
 

@@ -2,7 +2,7 @@
 
 from duly.storage import keys
 from duly.storage.node_link import NodeLink
-from duly.storage.redis import text
+from duly.storage.redis import PrimaryAwayError, text
 
 
 class KnownQueues:
@@ -12,12 +12,32 @@ class KnownQueues:
         self._link = link
         self._announced: set[str] = set()
         self._announced_reports: set[str] = set()
+        self._names: set[str] = set()
+        self._unlisted: set[str] = set()
         self.has_new = False
         """A queue has been announced; whoever reads reports takes note, and sets it back."""
 
     async def names(self) -> set[str]:
-        """Every queue that any node has published to."""
-        return {text(name) for name in await self._link.command("SMEMBERS", keys.QUEUES)}
+        """Every queue that any node has published to.
+
+        While the primary of a cluster is away that has the names: those that are known.
+        """
+        try:
+            for queue in list(self._unlisted):
+                await self._list(queue)
+            self._names = {text(name) for name in await self._link.command("SMEMBERS", keys.QUEUES)}
+        except PrimaryAwayError:
+            if not self._names | self._unlisted:
+                raise
+        return self._names | self._unlisted
+
+    async def _list(self, queue: str) -> None:
+        try:
+            await self._link.command("SADD", keys.QUEUES, queue)
+            self._unlisted.discard(queue)
+        except PrimaryAwayError:
+            # The queue's own keys may be elsewhere; its name is told once that is possible.
+            self._unlisted.add(queue)
 
     async def is_known(self, queue: str) -> bool:
         """Whether it is one of these now."""
@@ -25,7 +45,7 @@ class KnownQueues:
 
     async def announce(self, queue: str) -> None:
         """Make a queue known to every node, and its groups."""
-        await self._link.command("SADD", keys.QUEUES, queue)
+        await self._list(queue)
         await self._link.make_group(keys.reports(queue), self._link.group)
         await self._link.make_group(keys.tasks(queue), keys.WORKERS_GROUP)
         self.has_new = self.has_new or queue not in self._announced
@@ -40,7 +60,7 @@ class KnownQueues:
         """As `announce`, unless that was done before; the reports can be read whatever the tasks."""
         # Only once: Redis without memory refuses it, and reading reports is what makes room.
         if queue not in self._announced and queue not in self._announced_reports:
-            await self._link.command("SADD", keys.QUEUES, queue)
+            await self._list(queue)
             await self._link.make_group(keys.reports(queue), self._link.group)
             self._announced_reports.add(queue)
 

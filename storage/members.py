@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from duly.storage import keys
 from duly.storage.channel import NextMessage, subscribed
-from duly.storage.redis import Scripts, Word, call, connect
+from duly.storage.redis import Scripts, Word, call, connect_any, server_time_s
 
 _ESTABLISHED_BEATS = 2
 _VANISHED_MAX = 100
@@ -52,7 +52,7 @@ class Members:
         """What each live node said of itself, as of this node's last beat."""
         self.vanished: dict[str, Vanished] = {}
         """Of the nodes that this one has seen, those that are not live any more; the latest hundred."""
-        self._client = connect(url, name=f"duly-{node_id}-member")
+        self._client = connect_any(url, name=f"duly-{node_id}-member")
         self._scripts = Scripts(self._client, timeout_s)
 
     async def beat(self, info: bytes) -> frozenset[str]:
@@ -93,8 +93,10 @@ class Members:
         for name in (keys.NODES_SEEN, keys.NODES_GONE):
             score = await self._call("ZSCORE", name, node_id)
             if score is not None:
-                seconds, microseconds = await self._call("TIME")
-                now_s: float = seconds + microseconds / 1e6
+                seconds, microseconds = await server_time_s(
+                    self._client, name, timeout_s=self._timeout_s
+                )
+                now_s = seconds + microseconds / 1e6
                 return max(0.0, now_s - float(score) / 1000)
         return None
 

@@ -7,7 +7,9 @@ from uuid import UUID
 from redis.exceptions import ResponseError
 
 from duly.storage import keys
-from duly.storage.redis import Scripts, call, connect, text
+from duly.storage.cluster_reads import ClusterReads
+from duly.storage.redis import Scripts, call, connect_any, text
+from duly.storage.redis_cluster import ClusterClient
 
 
 class NodeLink:
@@ -27,12 +29,19 @@ class NodeLink:
         self.group = keys.nodes_group(store)
         self.holds = holds
         self.timeout_s = timeout_s
-        self.client = connect(url, name=f"duly-{node_id}")
-        self.reader = connect(url, name=f"duly-{node_id}-read")
+        self.client = connect_any(url, name=f"duly-{node_id}")
+        self.reads: ClusterReads | None = None
+        self.reader = self.client
+        if isinstance(self.client, ClusterClient):
+            self.reads = ClusterReads(self.client, timeout_s)
+        else:
+            self.reader = connect_any(url, name=f"duly-{node_id}-read")
         self.scripts = Scripts(self.client, timeout_s)
 
     async def close(self) -> None:
         """Close the connections."""
+        if self.reads is not None:
+            await self.reads.aclose()
         await self.client.aclose()
         await self.reader.aclose()
 

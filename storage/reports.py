@@ -7,7 +7,7 @@ from redis.exceptions import ResponseError
 from duly.storage import keys
 from duly.storage.known_queues import KnownQueues
 from duly.storage.node_link import NodeLink
-from duly.storage.redis import call, text
+from duly.storage.redis import call, server_time_s, text
 from duly.storage.stream_facts import Report, fields, is_missing, pairs
 
 PAGE = 500
@@ -27,12 +27,16 @@ class Reports:
         """New reports, waiting up to `block_ms`; `again`: those read before and not settled."""
         words: list[str | int] = ["XREADGROUP", "GROUP", self._link.group, self._link.node_id]
         words += ["COUNT", PAGE]
-        if not again:
-            words += ["BLOCK", block_ms]
-        words += ["STREAMS", *map(keys.reports, queues), *(["0" if again else ">"] * len(queues))]
-        limit_s = block_ms / 1000 + self._link.timeout_s
-        answer = await call(self._link.reader, *words, timeout_s=limit_s)
-        names = {keys.reports(queue).encode(): queue for queue in queues}
+        streams, last = [keys.reports(queue) for queue in queues], "0" if again else ">"
+        if self._link.reads is not None:
+            answer = await self._link.reads.read(words, streams, last, 0 if again else block_ms)
+        else:
+            if not again:
+                words += ["BLOCK", block_ms]
+            words += ["STREAMS", *streams, *([last] * len(queues))]
+            limit_s = block_ms / 1000 + self._link.timeout_s
+            answer = await call(self._link.reader, *words, timeout_s=limit_s)
+        names = {stream.encode(): queue for stream, queue in zip(streams, queues, strict=True)}
         found = [
             Report(names[stream], entry_id, fields(words))
             for stream, entries in answer or ()
@@ -62,13 +66,12 @@ class Reports:
 
         They may have been passed over while their slot moved here.
         """
-        now_s, _ = await self._link.command("TIME")
+        stream = keys.reports(queue)
+        now_s, _ = await server_time_s(self._link.client, stream, timeout_s=self._link.timeout_s)
         found: list[Report] = []
-        after, end = "-", str(int(now_s) * 1000 + 1000 - min_age_ms)
+        after, end = "-", str(now_s * 1000 + 1000 - min_age_ms)
         for _ in range(_SCAN_PAGES):
-            rows = await self._link.command(
-                "XRANGE", keys.reports(queue), after, end, "COUNT", PAGE
-            )
+            rows = await self._link.command("XRANGE", stream, after, end, "COUNT", PAGE)
             reports = [Report(queue, entry_id, fields(words)) for entry_id, words in rows]
             found += [one for one in reports if self._link.is_own(one.fields.get(b"id"))]
             if len(rows) < PAGE or len(found) >= PAGE:

@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
-from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
 from duly.storage import keys
-from duly.storage.redis import Scripts, Word, call, text
+from duly.storage.redis import AnyRedis, PrimaryAwayError, Scripts, Word, call, text
+from duly.storage.redis_cluster import ClusterClient
 from duly.storage.stream_facts import pairs
 
 _QUEUES_AT_ONCE = 16
@@ -88,7 +88,7 @@ class QueueSight(NamedTuple):
 class Sight:
     """Looks at the streams with the client of a node. Methods raise `redis.TROUBLE`."""
 
-    def __init__(self, client: Redis, scripts: Scripts, timeout_s: float) -> None:
+    def __init__(self, client: AnyRedis, scripts: Scripts, timeout_s: float) -> None:
         self._client = client
         self._scripts = scripts
         self._timeout_s = timeout_s
@@ -115,7 +115,10 @@ class Sight:
 
         async def of(queue: str) -> list[Worker]:
             async with limit:
-                return (await self.queue(queue)).workers
+                try:
+                    return (await self.queue(queue)).workers
+                except PrimaryAwayError:
+                    return []  # of a cluster; who works for other queues too is seen there
 
         names = await call(self._client, "SMEMBERS", keys.QUEUES, timeout_s=self._timeout_s)
         found: dict[str, Worker] = {}
@@ -131,9 +134,7 @@ class Sight:
     async def _listening(self, found: Container[str]) -> list[Worker]:
         """The live workers besides those `found` that listen on their control channel."""
         try:
-            names = await call(
-                self._client, "PUBSUB CHANNELS", keys.control("*"), timeout_s=self._timeout_s
-            )
+            names = await self._channels()
         except NoPermissionError:
             return []  # the others are seen all the same
         ids = [text(name)[len(keys.control("")) :] for name in names]
@@ -144,12 +145,40 @@ class Sight:
             if value
         ]
 
+    async def _channels(self) -> list[bytes]:
+        """The control channels that somebody listens to; each server of a cluster knows its own listeners."""
+        words, timeout_s = ("PUBSUB CHANNELS", keys.control("*")), self._timeout_s
+        if isinstance(self._client, ClusterClient):
+            answers = await self._client.everywhere(*words, timeout_s=timeout_s)
+            return sorted({name for answer in answers for name in answer})
+        channels: list[bytes] = await call(self._client, *words, timeout_s=timeout_s)
+        return channels
+
     async def _signs(self, ids: Sequence[str]) -> list[tuple[bytes, int]]:
         """For each worker (what its liveness key holds, b"" = gone; milliseconds that it lives on)."""
         if not ids:
             return []
-        signs = await self._scripts.run("signs", [keys.worker(one) for one in ids], [])
+        names = [keys.worker(one) for one in ids]
+        if isinstance(self._client, ClusterClient):
+            return await self._cluster_signs(self._client, names)
+        signs = await self._scripts.run("signs", names, [])
         return [(value, left_ms) for value, left_ms in signs]
+
+    async def _cluster_signs(
+        self, cluster: ClusterClient, names: Sequence[str]
+    ) -> list[tuple[bytes, int]]:
+        asked = [(word, name) for word in ("GET", "PTTL") for name in names]
+        answers = [one.value for one in await cluster.each(asked, self._timeout_s)]
+        errors = [one for one in answers if isinstance(one, Exception)]
+        for error in errors:
+            if not isinstance(error, PrimaryAwayError):
+                raise error
+        found = zip(answers[: len(names)], answers[len(names) :], strict=True)
+        # What is on a primary that is away is not seen.
+        return [
+            (b"", 0) if value in errors or left_ms in errors else (value or b"", left_ms)
+            for value, left_ms in found
+        ]
 
     async def _workers(self, rows: Sequence[Any]) -> list[Worker]:
         facts = [(text(fact["name"]), fact) for fact in map(pairs, rows)]

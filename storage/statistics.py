@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from duly.storage import keys
-from duly.storage.redis import Scripts, Word, connect
+from duly.storage.redis import Scripts, Word, connect_any
 
 
 class Statistics:
@@ -11,7 +11,7 @@ class Statistics:
 
     def __init__(self, url: str, node_id: str, timeout_s: float) -> None:
         self._node_id = node_id
-        self._client = connect(url, name=f"duly-{node_id}-stats")
+        self._client = connect_any(url, name=f"duly-{node_id}-stats")
         self._scripts = Scripts(self._client, timeout_s)
 
     async def write(self, minute: int, figures: bytes) -> None:

@@ -54,7 +54,7 @@ class Consumer(NamedTuple):
     pending: int
     idle_ms: int
     sign: bytes | None
-    """Its sign of life: what its liveness key holds; None = gone."""
+    """Its sign of life: what its liveness key holds; None = gone. Where that cannot be asked for, the last one."""
 
 
 class Crew(NamedTuple):

@@ -1,25 +1,23 @@
 """The nodes' side of the conveyor: publish, find what is where, take out; and its parts."""
 
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 import msgspec
 
-from duly.storage import keys
+from duly.storage import data_marks, keys
 from duly.storage.claims import Claimed
 from duly.storage.crews import Crews
+from duly.storage.data_marks import DataMarks, Mark
 from duly.storage.known_queues import KnownQueues
 from duly.storage.node_link import NodeLink
 from duly.storage.permits import Permits, Rate
 from duly.storage.redis import Word, text
+from duly.storage.redis_cluster import ClusterClient
 from duly.storage.reports import Reports
 from duly.storage.sight import Sight
 from duly.storage.signals import Signals
 from duly.storage.stream_facts import NOTHING_WAITS, Backlog, Place
-
-_PROBE_TTL_MS = 60_000
-
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -63,6 +61,11 @@ class Streams:
         self.sight = Sight(link.client, link.scripts, timeout_s)
         """Reads for people, over the same connections."""
         self.permits = Permits(link.scripts, node_id)
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether the queues are spread over the primaries of a Redis Cluster."""
+        return isinstance(self._link.client, ClusterClient)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -142,23 +145,33 @@ class Streams:
 
     # Health
 
-    async def data_mark(self) -> tuple[bytes, bytes | None]:
-        """(the server's run id, our sentinel): a change of either may mean lost data.
+    async def data_mark(self) -> Mark:
+        """The mark of the one server that there is.
 
         Raises ReadOnlyError if the server takes no writes: then no worker can show that it lives.
         """
-        run_id, sentinel = await self._link.scripts.run("data_mark", [keys.ALIVE], [])
-        return run_id, sentinel
+        return await data_marks.one(self._link, keys.ALIVE)
 
     async def set_sentinel(self) -> None:
-        """Put the sentinel that is gone when the data are, if it is; each one is unlike the last."""
-        await self._link.command(
-            "SET", keys.ALIVE, f"{self._link.node_id} {secrets.token_hex(8)}", "NX"
-        )
+        """Put its sentinel, if there is none."""
+        await data_marks.set_sentinel(self._link, keys.ALIVE)
 
-    async def probe(self) -> None:
-        """Raise unless Redis answers and takes writes, also such as need memory."""
-        await self._link.command("SET", keys.PROBE, self._link.node_id, "PX", _PROBE_TTL_MS)
+    async def data_marks(self) -> DataMarks:
+        """The marks of all primaries, made where there are none."""
+        if isinstance(self._link.client, ClusterClient):
+            return await data_marks.look(self._link, self._link.client)
+        mark = await self.data_mark()
+        if mark[1] is None:
+            await self.set_sentinel()
+            mark = await self.data_mark()
+        return DataMarks({data_marks.ONLY: mark}, frozenset())
+
+    async def probe(self) -> dict[str, str]:
+        """Raise unless Redis answers and takes writes, also such as need memory.
+
+        Of a cluster with several primaries one suffices; answers why others do not.
+        """
+        return await data_marks.probe(self._link)
 
 
 def _queue_keys(queue: str) -> list[str]:

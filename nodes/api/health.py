@@ -79,10 +79,12 @@ class HealthHandlers:
 
     async def readiness(self) -> Readiness:
         """Ask every part, at most two seconds."""
-        postgres, redis = await asyncio.gather(self.postgres(), self.redis())
+        postgres, (redis, primaries) = await asyncio.gather(self.postgres(), self.redis())
         parts = {"postgres": postgres, "redis": redis, "slots": self.slots()}
         ready = all(part.ok for part in parts.values())
         parts["queues"] = self.queues()  # one that fails is no reason to avoid this node
+        if primaries is not None:
+            parts["primaries"] = primaries  # the queues of the others go on
         parts |= await self.stores()
         return Readiness(ready, self._context.node_id, parts)
 
@@ -110,11 +112,15 @@ class HealthHandlers:
             return str(error)
         return None
 
-    async def redis(self) -> Part:
-        """Whether Redis takes writes, and all that has failed works again."""
+    async def redis(self) -> tuple[Part, Part | None]:
+        """Whether Redis takes writes, and all that has failed works again; and the primaries of a cluster.
+
+        The first is so of a cluster as long as one of its primaries takes writes.
+        """
+        away: dict[str, str] = {}
         try:
             async with asyncio.timeout(_PROBE_S):
-                await self._context.streams.probe()
+                away = await self._context.streams.probe()
         except TROUBLE as error:
             detail = str(error) or "no answer"
         else:
@@ -122,7 +128,11 @@ class HealthHandlers:
         failing = self._failing(self._context.vitals.redis)
         if not detail and failing:
             detail = "it answers, but not everything works again yet"
-        return Part(not detail, detail or None, failing)
+        part = Part(not detail, detail or None, failing)
+        if not self._context.streams.is_cluster:
+            return part, None
+        said = "; ".join(away.values()) or None
+        return part, Part(not away and not detail, said or detail or None)
 
     def slots(self) -> Part:
         """Whether it fires."""

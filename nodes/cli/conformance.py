@@ -15,6 +15,7 @@ from duly.nodes.cli.errors import fail
 from duly.nodes.conformance import Finding, KitError, Options, Outcome, chosen, run
 from duly.nodes.embedded.errors import EmbeddedError
 from duly.storage import keys, redis_url
+from duly.storage.cluster_url import is_cluster
 from duly.storage.redis import TROUBLE
 
 _WORDS = {"pass": "pass", "fail": "FAIL", "not tried": "-"}
@@ -78,6 +79,10 @@ def _check(args: argparse.Namespace) -> None:
     if not re.fullmatch(keys.QUEUE_NAME, args.queue):
         fail(f"--queue {args.queue!r} is no name of a queue: {keys.QUEUE_NAME}")
     if args.redis_url is not None:
+        if is_cluster(args.redis_url):
+            fail(
+                "the kit tries a worker on one server: --redis-url, DULY_REDIS_URL cannot be a cluster's"
+            )
         try:
             redis_url.check(args.redis_url)
         except ValueError as error:  # which does not show the URL: there may be a password in it

@@ -12,8 +12,9 @@ import msgspec
 from duly.actors.node_info import SCHEMA, schema_of
 from duly.nodes.cli import settings
 from duly.nodes.settings import Settings
-from duly.storage import checkup, stores
+from duly.storage import checkup, cluster_checkup, stores
 from duly.storage.checkup import Finding
+from duly.storage.cluster_url import is_cluster
 from duly.storage.members import Members, store_of
 from duly.storage.redis import TROUBLE
 
@@ -62,18 +63,22 @@ async def _look(read: Settings) -> list[Finding]:
     ]
     found = [one for each in await asyncio.gather(*asked) for one in each]
     assert read.redis_url is not None
-    said, run_id = await checkup.redis(read.redis_url, "Redis", streams=True)
+    if is_cluster(read.redis_url):
+        said, answers = await cluster_checkup.look(read.redis_url, "Redis")
+        run_ids = []
+    else:
+        said, run_id = await checkup.redis(read.redis_url, "Redis", streams=True)
+        answers, run_ids = run_id is not None, [run_id]
     found += said
-    run_ids = [run_id]
     if read.lease_redis_urls:
-        answers = await asyncio.gather(*(
+        each = await asyncio.gather(*(
             checkup.redis(url, f"lease server {at}", streams=False)
             for at, url in enumerate(read.lease_redis_urls)
         ))  # fmt: skip
-        found += [one for findings, _ in answers for one in findings]
-        run_ids = [one for _, one in answers]
+        found += [one for findings, _ in each for one in findings]
+        run_ids = [one for _, one in each]
     found += checkup.leases(run_ids)
-    if run_id is not None:
+    if answers:
         found += await _nodes(read.redis_url)
     return found
 

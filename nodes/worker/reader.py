@@ -17,6 +17,7 @@ was delivered of it and not begun stays pending for the audit.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -37,7 +38,7 @@ from duly.storage.conveyor import (
     GroupMissingError,
     Unreadable,
 )
-from duly.storage.redis import TROUBLE, is_of_one_queue
+from duly.storage.redis import TROUBLE, PrimaryAwayError, is_of_one_queue
 
 log = logging.getLogger("duly.worker")
 
@@ -102,7 +103,9 @@ class Reader:
             try:
                 if patience.failing:
                     # First show that we live, lest a node take our entries for a dead worker's.
-                    await self._beat()
+                    # Where the key's primary is away, nodes take us for living.
+                    with contextlib.suppress(PrimaryAwayError):
+                        await self._beat()
                 queues = await self._sound(anew=patience.failing)
                 if not queues:
                     pause_s = min(map(self._aside.pause_s, self._queues))

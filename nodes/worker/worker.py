@@ -64,8 +64,8 @@ class Worker:
     ) -> None:
         """Prepare a worker; nothing is connected yet.
 
-        `redis_url`: where the nodes publish (`redis://`, `rediss://`, `unix://` or
-        `redis+sentinel://`).
+        `redis_url`: where the nodes publish (`redis://`, `rediss://`, `unix://`,
+        `redis+sentinel://`, `redis+cluster://` or `rediss+cluster://`).
         `queues`: from which queues to take tasks.
         `concurrency`: 1 to 10,000 tasks at a time; plain functions get a thread each.
         `id`: a name that no other live worker has; None makes one from host, process and chance.

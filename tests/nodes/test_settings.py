@@ -85,6 +85,9 @@ TEXTS = [
             "redis+sentinel://a/s/0?db=1",
             "redis+sentinel://,/s",
             "redis+sentinel://[::1/s",
+            "redis+cluster://",
+            "redis+cluster://a/1",
+            "rediss+cluster://a?db=0",
         ],
     ),
     ("redis_url", ["redis://h/?db=3", "unix:///r?db=1"], ["redis://h/x", "redis://h?foo=bar"]),
@@ -400,6 +403,21 @@ def test_errors_show_no_secret(tmp_path: Path) -> None:
         with pytest.raises(SettingsError) as caught:
             load({}, {}, toml(tmp_path, line))
         assert "hush" not in str(caught.value)
+
+
+def test_a_cluster_needs_lease_servers_of_their_own() -> None:
+    with pytest.raises(SettingsError, match="must name the lease servers") as caught:
+        load({}, {"DULY_REDIS_URL": "redis+cluster://u:hush@a,b"}, None)
+    assert caught.value.setting == "lease_redis_urls"
+    assert "hush" not in str(caught.value)
+    both = {"redis_url": "rediss+cluster://u:hush@a,b", "lease_redis_urls": "redis://c"}
+    settings = load(both, {}, None)
+    assert settings.redis_url == both["redis_url"]
+    assert "hush" not in str(settings.redacted())
+    for wrong in ("redis+cluster://a", "redis+cluster://a,redis+cluster://b,redis+cluster://c"):
+        with pytest.raises(SettingsError) as caught:
+            load(both | {"lease_redis_urls": wrong}, {}, None)
+        assert caught.value.setting == "lease_redis_urls"
 
 
 def test_several_stores_and_regions_do_not_go_together() -> None:

@@ -104,10 +104,12 @@ class StoresHealthHandlers(HealthHandlers):
         detail = f"{', '.join(away)} away" if away else None
         return Part(len(away) < len(parts), detail)
 
-    async def redis(self) -> Part:
+    async def redis(self) -> tuple[Part, Part | None]:
         """As the first that complains."""
-        parts = [await one.redis() for one in self._each]
-        return next((part for part in parts if not part.ok), parts[0])
+        found = [await one.redis() for one in self._each]
+        part = next((part for part, _ in found if not part.ok), found[0][0])
+        primaries = [one for _, one in found if one is not None]
+        return part, next((one for one in primaries if not one.ok), next(iter(primaries), None))
 
     def slots(self) -> Part:
         """Those of all stores."""
