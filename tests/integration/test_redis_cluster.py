@@ -136,6 +136,11 @@ async def test_priorities_rates_and_pauses_of_queues(
     await put(node, limited, rate=20, burst=1)
     for queue in (paused, ordered):
         await put(node, queue, paused=True)
+    controls = node.context.controls
+    await wait_for(
+        lambda: {paused, ordered} <= set(controls.paused) and controls.of(limited).rate,
+        WAIT_S, "the node knows",
+    )  # fmt: skip
     begun: list[int] = []
     worker = duly.Worker(servers.url, queues=queues, concurrency=1, id="one")
 
