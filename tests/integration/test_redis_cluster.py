@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -12,6 +13,7 @@ import pytest
 from node_rig import RunningNode, running_node
 from redis_cluster import TestCluster, cluster
 from store_rig import query
+from stores_rig import running_stores
 from waiting import wait_for
 from worker_rig import running
 
@@ -202,6 +204,53 @@ async def test_a_dead_workers_tasks_are_given_to_another(
         await ended(node, 3)
     rows = await query(node.context.db, "select outcome, count(*) from runs group by 1 order by 1")
     assert [tuple(row) for row in rows] == [("completed", 3), ("lost", 3)]
+
+
+async def test_doctor_looks_at_each_primary(
+    node: RunningNode, servers: TestCluster, fresh_database: str, redis_url: str
+) -> None:
+    settings = {"DULY_DATABASE_URL": fresh_database, "DULY_REDIS_URL": servers.url}
+    leases = {"DULY_LEASE_REDIS_URLS": redis_url}
+
+    async def doctor(environ: dict[str, str]) -> tuple[bytes, bytes, int | None]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "duly", "doctor", "--json", env=os.environ | environ,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        said, wrong = await process.communicate()
+        return said, wrong, process.returncode
+
+    said, _, _ = await doctor(settings | leases)
+    found = [json.loads(line) for line in said.splitlines()]
+    bad = {one["about"] for one in found if one["level"] == "bad"}
+    assert bad <= {"PostgreSQL"}, "that of the tests would forget all in a crash"
+    primaries = {one["about"] for one in found if one["about"].startswith("Redis 127.0.0.1:")}
+    assert primaries == {f"Redis 127.0.0.1:{one.port}" for one in servers.primaries}
+    assert found[-1]["said"] == "1 alive"
+    _, wrong, code = await doctor(settings)
+    assert code
+    assert b"lease_redis_urls" in wrong
+
+
+async def test_several_stores_share_a_cluster(
+    two_stores: list[str], servers: TestCluster, queues: list[str], redis_url: str
+) -> None:
+    """Each reads all reports, and takes those of its own tasks."""
+    begun: list[str] = []
+    async with (
+        running_stores(two_stores, servers.url, lease_redis_urls=(redis_url,)) as node,
+        running(counting_worker(servers, queues, "w", begun)),
+    ):
+        ids = [(await node.client.submit("t", queue=queue)).id for queue in queues * 10]
+        assert {node.store_of(one) for one in ids} == {0, 1}
+        for one in ids:
+
+            async def completed(task_id: UUID = one) -> bool:
+                return (await node.client.get(task_id)).status == "completed"
+
+            await wait_for(completed, WAIT_S, "each is recorded in its store")
+        assert (await node.call("GET", "/readyz")).body["parts"]["primaries"]["ok"]
+    assert Counter(begun) == Counter(map(str, ids))
 
 
 async def test_the_state_of_each_primary_is_told(node: RunningNode) -> None:

@@ -238,6 +238,10 @@ async def test_a_primary_that_is_away_stops_its_own_queues_alone(
             return bool(answer.status == (200 if registers else 503))
 
         await wait_for(ready_or_not, WAIT_S, "readyz is 200 unless all work is hit")
+        if away != servers.place(keys.QUEUES):
+            seen = (await load.node.call("GET", "/v1/queues")).body["items"]
+            assert set(load.queues) <= {one["queue"] for one in seen}
+            assert (await load.node.call("GET", "/v1/workers")).status == 200
         servers.primaries[away].start()
         for queue in load.queues:
             await load.goes_on(queue, "after its return")
