@@ -36,7 +36,7 @@ from duly.actors.messages import (
     TurnedAway,
 )
 from duly.actors.patience import Patience
-from duly.actors.ready import FULL
+from duly.actors.ready import BROUGHT
 from duly.actors.runtime import Actor, ActorCrashedError, Mailbox, MailboxClosedError, Reply
 from duly.storage import slots, sweeps
 from duly.storage.errors import StoreUnavailableError
@@ -178,11 +178,11 @@ class Prefetcher(Actor[PrefetcherMessage]):
     ) -> tuple[Best, DueRow | None]:
         """The best of a queue, and the last one without a concurrency key, if more of these are in the store."""
         db, owned = self._context.db, list(self._cursors)
-        best = others = await slots.due_best(db, owned, queue, now, FULL, without)
+        best = others = await slots.due_best(db, owned, queue, now, BROUGHT, without)
         keyed = [row for row in best.rows if row.concurrency_key is not None]
         if keyed and not best.complete:
             # They may all wait for their keys here already: those without a key do not wait behind them.
-            others = await slots.due_best(db, owned, queue, now, FULL, None)
+            others = await slots.due_best(db, owned, queue, now, BROUGHT, None)
             best = Best(keyed + others.rows, complete=False)
         if not others.rows or others.complete:
             return best, None
@@ -196,7 +196,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
             return []
         if len(keys) == _FAIR_KEYS:
             self._fair_after[queue] = keys[-1]  # those after it come with the next refill
-        each = FULL // (len(keys) + 1)
+        each = BROUGHT // (len(keys) + 1)
         now = from_us(now_us)
         rows = await slots.due_fair(db, owned, queue, keys, now, each, without)
         unfair = await slots.due_best(db, owned, queue, now, each, without, unfair=True)

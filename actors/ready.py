@@ -17,13 +17,16 @@ from duly.actors.lane import Place, order_of
 from duly.actors.lanes import Lanes, place_of
 from duly.storage.slots import DueRow
 
-FULL = 10_000
+FULL = 25_000
 """Rows that stand in line at most, and that wait for keys at most; the rest stays in the store alone."""
+
+BROUGHT = 10_000
+"""Rows that are read of the store at once, at most: so many hold up neither PostgreSQL nor the loop for long."""
 
 LOW = 2_500
 """A saturated queue with no more rows than this has room for the next from the store."""
 
-_KEPT = 9_000  # of a full queue, when better rows come: they make room for the next thousand
+_KEPT = FULL - 1_000  # of a full queue, when better rows come: they make room for the next thousand
 
 
 class ReadyQueue:

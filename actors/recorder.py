@@ -6,11 +6,13 @@ cleaned up in Redis after: a crash in between repeats a report, whose token is t
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from uuid import UUID
 
 import anyio
+from anyio.abc import TaskGroup
 from redis.exceptions import ResponseError
 
 from duly.actors import trail, wakes
@@ -41,6 +43,7 @@ _TELL_EVERY_S = 10.0
 _GATHER_S = 0.008  # of a steady flow, for fewer and larger statements
 _MANY = 100
 _AT_ONCE_S = 0.002
+_HANDLED_AT_ONCE = 2  # pages of reports, so that the node is not idle while one commits
 _LEFT_MS = 15_000  # longer than what a dead node had read waits for another
 
 _Done = dict[str, list[tuple[bytes, str | bytes, str | bytes]]]
@@ -64,7 +67,8 @@ class Recorder(Actor[RecorderMessage]):
         self._running_at = 0.0  # when the store is asked next, while no queue is known
         self._owned: frozenset[int] = frozenset()
         self._orphan_idle_ms = _ORPHAN_IDLE_MS
-        self._handling = anyio.Lock()
+        self._room = anyio.Semaphore(_HANDLED_AT_ONCE)
+        self._emptying = anyio.Lock()
         self._refusals = Refusals(context)
         self._unreadable = Tally(log, "%d unreadable report(s) dropped, of %s")
         self._tell_at = 0.0
@@ -75,13 +79,13 @@ class Recorder(Actor[RecorderMessage]):
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._read_reports)
+            tasks.start_soon(self._read_reports, tasks)
             tasks.start_soon(self._refusals.write_on)
             await self._answer_messages()
             # What was read and not recorded, others would find only after a while.
             with anyio.move_on_after(_FINISH_S):
-                await self._handling.acquire()
-                await self._refusals.write()
+                async with self._all_handled():
+                    await self._refusals.write()
             tasks.cancel_scope.cancel()
 
     # Messages
@@ -121,7 +125,7 @@ class Recorder(Actor[RecorderMessage]):
 
     # Streams
 
-    async def _read_reports(self) -> None:
+    async def _read_reports(self, tasks: TaskGroup) -> None:
         while True:
             try:
                 await self._find_queues()
@@ -140,7 +144,8 @@ class Recorder(Actor[RecorderMessage]):
             self._groups_lost = False
             if reports:
                 self._awaited = False
-                await self._handle(reports)
+                await self._room.acquire()
+                tasks.start_soon(self._handle_in_room, reports)
                 if flows and len(reports) < _MANY and not self._awaited:
                     await anyio.sleep(_GATHER_S)
             self._tell_unreadable()
@@ -197,11 +202,12 @@ class Recorder(Actor[RecorderMessage]):
             self._orphan_idle_ms = min(idle_ms, self._orphan_idle_ms)
             raise
         self._queues_at = clock.monotonic() + (_QUEUES_EVERY_S if known else 0.5)
-        while self._queues:
-            again = await streams.reports.read(self._queues, block_ms=0, again=True)
-            if not again:
-                break
-            await self._handle(again)
+        async with self._all_handled():  # what is being handled would come again
+            while self._queues:
+                again = await streams.reports.read(self._queues, block_ms=0, again=True)
+                if not again:
+                    break
+                await self._handle(again)
 
     async def _look_for_left(self) -> None:
         """Of several stores: reports that were passed over while their slots came to this one."""
@@ -210,15 +216,16 @@ class Recorder(Actor[RecorderMessage]):
         if not came and now < self._look_at:
             return
         self._look_at = now + _QUEUES_EVERY_S
-        for queue in self._queues:
-            if came:
-                left = await self._context.streams.reports.unread(queue, 0)
-                left = [one for one in left if _slot(one) in came]
-            else:
-                left = await self._context.streams.reports.unread(queue, _LEFT_MS)
-                left = [one for one in left if _slot(one) in self._owned]
-            if left:
-                await self._handle(left)
+        async with self._all_handled():
+            for queue in self._queues:
+                if came:
+                    left = await self._context.streams.reports.unread(queue, 0)
+                    left = [one for one in left if _slot(one) in came]
+                else:
+                    left = await self._context.streams.reports.unread(queue, _LEFT_MS)
+                    left = [one for one in left if _slot(one) in self._owned]
+                if left:
+                    await self._handle(left)
         self._came -= came
 
     async def _is_readable(self, queue: str, idle_ms: int, *, listed: bool) -> bool:
@@ -246,6 +253,26 @@ class Recorder(Actor[RecorderMessage]):
         self._aside.worked(queue)
         return True
 
+    @asynccontextmanager
+    async def _all_handled(self) -> AsyncIterator[None]:
+        """Wait until all that was read has been handled; nothing more is begun meanwhile."""
+        taken = 0
+        async with self._emptying:
+            try:
+                while taken < _HANDLED_AT_ONCE:
+                    await self._room.acquire()
+                    taken += 1
+                yield
+            finally:
+                for _ in range(taken):
+                    self._room.release()
+
+    async def _handle_in_room(self, reports: list[Report]) -> None:
+        try:
+            await self._handle(reports)
+        finally:
+            self._room.release()
+
     async def _handle(self, reports: list[Report]) -> None:
         now = from_us(self._context.clock.now_us())
         ended: list[Ended] = []
@@ -258,11 +285,10 @@ class Recorder(Actor[RecorderMessage]):
                 ended.append(parse_report(fields, now))
             except ValueError as error:
                 self._unreadable.add(report.queue, detail=str(error))
-        async with self._handling:
-            left = await self._record_surely(ended)
-            if left:
-                await self._pass_over(done, {str(one.id).encode() for one in left})
-            await self._settle_surely(done)
+        left = await self._record_surely(ended)
+        if left:
+            await self._pass_over(done, {str(one.id).encode() for one in left})
+        await self._settle_surely(done)
 
     async def _record_surely(self, ended: list[Ended]) -> list[Ended]:
         """Answers those that were not recorded: their slots are in another store now."""

@@ -105,7 +105,7 @@ async def _serve(supervisor: Supervisor) -> int:
     code = 0
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_on_signal, supervisor, tasks.cancel_scope)
-        tasks.start_soon(_settle_memory, ready)
+        tasks.start_soon(_settle_when_ready, ready)
         try:
             await supervisor.serve(ready)
         except* TooManyRestartsError as group:
@@ -128,12 +128,20 @@ async def _stop_on_signal(supervisor: Supervisor, scope: anyio.CancelScope) -> N
             supervisor.request_stop()
 
 
-async def _settle_memory(ready: anyio.Event) -> None:
-    """What the start allocated stays: collections need not look at it again."""
+async def _settle_when_ready(ready: anyio.Event) -> None:
     await ready.wait()
+    settle_memory(20_000)
+
+
+def settle_memory(young: int) -> None:
+    """What the start allocated stays: collections need not look at it again.
+
+    `young`: after so many new objects the garbage collector looks at these; Python's own 700 would be at it
+    several times for each batch of tasks.
+    """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(young, 20, 20)
 
 
 def stop_when_stdin_closes() -> None:

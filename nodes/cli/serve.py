@@ -10,7 +10,7 @@ from typing import Any
 from duly.nodes import tracing
 from duly.nodes.cli import settings
 from duly.nodes.cli.errors import fail
-from duly.nodes.lifecycle import run_loop, run_node, stop_when_stdin_closes
+from duly.nodes.lifecycle import run_loop, run_node, settle_memory, stop_when_stdin_closes
 from duly.nodes.logs import configure
 from duly.nodes.server import ListenError
 from duly.nodes.settings import Settings, SettingsError
@@ -91,6 +91,7 @@ def run_worker_command(args: argparse.Namespace) -> int:
     tracing.configure("duly-worker")
     if args.until_stdin_closes:
         stop_when_stdin_closes()
+    settle_memory(5_000)
     worker.run()
     return 0
 

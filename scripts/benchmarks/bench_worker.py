@@ -4,7 +4,7 @@ import os
 
 from duly.nodes.worker import Context, Retry, Worker
 
-worker = Worker(os.environ["DULY_REDIS_URL"], queues=["bench"])
+worker = Worker(os.environ["DULY_REDIS_URL"], queues=["bench"], concurrency=200)
 
 
 @worker.task("bench.noop")

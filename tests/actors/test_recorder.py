@@ -130,6 +130,49 @@ async def test_a_stop_does_not_wait_long_for_a_store_that_is_away(
     assert (await hand.sizes())[1] == 1
 
 
+async def test_a_page_that_is_being_recorded_does_not_hold_up_the_next(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it read again meanwhile, when the recorder looks for what was left behind."""
+    first, go_on = anyio.Event(), anyio.Event()
+    real, read = Database.fetch, context.streams.reports.read
+    again = 0
+
+    async def fetch(self: Database, name: str, *args: Any) -> list[Any]:
+        if name == "complete" and not first.is_set():
+            first.set()
+            await go_on.wait()
+        return await real(self, name, *args)
+
+    async def counted(*args: Any, **more: Any) -> Any:
+        nonlocal again
+        again += more.get("again", False)
+        return await read(*args, **more)
+
+    monkeypatch.setattr(Database, "fetch", fetch)
+    monkeypatch.setattr(context.streams.reports, "read", counted)
+    await dispatched(context, 2)
+    one, another = await hand.read()
+    await hand.report(one)
+    recording = Recorder(context)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(recording.serve, anyio.Event())
+        await first.wait()
+        await hand.report(another)
+
+        async def recorded() -> bool:
+            return await completed(context) == 1
+
+        await wait_for(recorded, 60, "the second report is recorded")
+        looked, recording._queues_at = again, 0.0
+        await wait_for(recording._emptying.locked, 60, "it waits before it looks")
+        assert again == looked
+        go_on.set()
+        await hand.nothing_left()
+        tasks.cancel_scope.cancel()
+    assert (await completed(context), context.vitals.stale_reports) == (2, 0)
+
+
 async def test_messages_are_answered_one_by_one(context: Context) -> None:
     done, stale = await dispatched(context, 2)
     reply: Reply[list[bool]] = Reply()

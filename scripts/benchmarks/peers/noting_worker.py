@@ -5,7 +5,7 @@ import os
 from benchmarks.peers.notes import Notes
 from duly.nodes.worker import Context, Worker
 
-worker = Worker(os.environ["DULY_REDIS_URL"], queues=["bench"])
+worker = Worker(os.environ["DULY_REDIS_URL"], queues=["bench"], concurrency=200)
 _notes = Notes(os.environ["BENCH_NOTES"])
 
 
