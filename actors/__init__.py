@@ -1,6 +1,7 @@
 """The actors of a node, each the only one to touch its state. Data flow in reading order:
 
     clock       measures the cluster's clock against PostgreSQL
+    rehearsal   opens the connections that the first burst wants
     meters/     what the node measures of its work; the actor `statistics` writes it to Redis
     upkeep      partitions, retention, leftovers
     assignment  which node should own which slot (pure)

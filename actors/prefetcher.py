@@ -53,6 +53,7 @@ _SWEEP_PAGES = 10
 _SWEEP_SHARE = 5  # where it takes long, since much is due: a fifth of the time at most
 _SWEEP_LATEST_S = 2.0
 _PAGE = 2000
+_NAMES = 20_000  # 24 bytes each
 _BITE = 500
 _FAIR_KEYS = 500  # that one refill brings; more are brought by turns
 _ANSWER_S = 0.5
@@ -260,7 +261,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
             await self._pass_on(rows)
             return more
         asked_at = context.clock.monotonic()
-        page = await sweeps.sweep(context.db, cursors, before, _per_slot(cursors, _PAGE))
+        page = await sweeps.sweep(context.db, cursors, before, max(1, _NAMES // len(cursors)))
         self._patience.worked()
         if context.home is None:
             context.controls.check(page.controls, asked_at)

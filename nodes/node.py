@@ -23,6 +23,7 @@ from duly.actors.notices import Notices
 from duly.actors.prefetcher import Prefetcher
 from duly.actors.reaper import Reaper
 from duly.actors.recorder import Recorder
+from duly.actors.rehearsal import Rehearsal
 from duly.actors.runtime import Child, Strategy, Supervisor
 from duly.actors.submitter import Submitter
 from duly.actors.ticker import Ticker
@@ -120,6 +121,7 @@ def _firing(context: Context, settings: Settings, regions: Regions) -> list[Chil
         Child("controls", lambda: ControlReader(context)),
         Child("watcher", lambda: Watcher(context)),
         Child("webhook", lambda: Webhook(context, settings.alert_webhook_url)),
+        Child("rehearsal", lambda: Rehearsal(context)),
         Child("ticker", lambda: Ticker(context), boxes.ticker),
         Child("dispatcher", lambda: Dispatcher(context), boxes.dispatcher),
         Child("prefetcher", lambda: Prefetcher(context), boxes.prefetcher),

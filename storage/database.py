@@ -101,6 +101,11 @@ class Database:
             await asyncio.wait(self._running, timeout=_ANSWER_MARGIN_S)
 
     @property
+    def size(self) -> int:
+        """How many connections there are at most."""
+        return self._pool.size
+
+    @property
     def connections(self) -> int:
         """How many there are, in use or not."""
         return self._pool.connections

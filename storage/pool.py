@@ -6,6 +6,7 @@ and of none while its statement is under way.
 
 import asyncio
 import time
+from collections import deque
 from typing import Any
 
 import asyncpg
@@ -40,8 +41,9 @@ class Pool:
         self._writer = writer
         self.settings = _SESSION | settings
         """Of every session."""
+        self.size = size
         self._room = asyncio.Semaphore(size)
-        self._idle: list[tuple[Any, float]] = []
+        self._idle: deque[tuple[Any, float]] = deque()
         self._generations: dict[Any, int] = {}
         self._unsure: set[Any] = set()
         writer.on_suspicion(self.drop_idle)
@@ -99,9 +101,9 @@ class Pool:
             self._forget(connection)
 
     def _kept(self) -> Any:
-        """The one used last, since the others may as well grow old; None if there is none."""
+        """The one idle longest: so all stay in use, and a burst after quiet hours has to open none. None if there is none."""
         while self._idle:
-            connection, since = self._idle.pop()
+            connection, since = self._idle.popleft()
             if time.monotonic() - since <= _IDLE_S and not connection.is_closed():
                 return connection
             self._forget(connection)

@@ -351,6 +351,17 @@ class Stuck(Ticker):
         await self.stopping.wait()
 
 
+async def test_a_sweep_of_a_burst_is_one_statement() -> None:
+    """Names are short: page by page it would go through all slots ten times."""
+    firing = firing_endless()
+    firing.database.put(*[due_row(1.7) for _ in range(5000)])
+    async with firing.running():
+        await wait_for(lambda: firing.context.vitals.wheel_entries == 5000, 2, "all in the wheel")
+        before = firing.database.calls["sweep"]
+        await anyio.sleep(0.5 * 3)
+        assert firing.database.calls["sweep"] - before <= 3
+
+
 async def test_a_stop_does_not_wait_for_a_wheel_that_does_not_answer() -> None:
     firing = firing_endless()
     firing.database.put(due_row(1))
