@@ -19,7 +19,7 @@ _PORT: Final = 6379
 # Not `urlsplit`: newer versions of it take an IPv6 address for an error unless it is the only host.
 _URL: Final = re.compile(
     r"(?P<scheme>rediss?\+cluster)://(?:(?P<username>[^:/?#]*)(?::(?P<password>[^/?#]*))?@)?"
-    r"(?P<hosts>[^@/?#]+)(?:/0?)?(?:\?(?P<query>[^#]*))?"
+    r"(?P<hosts>[^@/?#\s]+)(?:/0?)?(?:\?(?P<query>[^#]*))?"
 )
 
 

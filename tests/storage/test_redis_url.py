@@ -94,6 +94,8 @@ async def test_right_urls_of_a_cluster_are_right_for_the_client_library_too(url:
         ("redis+cluster://a,a:6379", "each server once"),
         ("redis+cluster://a:0", "host:port,host:port"),
         ("redis+cluster://a,,b", "host:port,host:port"),
+        ("redis+cluster://a, b", "host:port,host:port"),
+        ("redis+cluster://a\n", "host:port,host:port"),
         ("redis+cluster://a/1", "without a database"),
         ("redis+cluster://u:1?word@h", "without a database"),
         ("redis+cluster://a?ssl_cert_reqs=none", "'ssl_cert_reqs'; there are none"),
