@@ -104,10 +104,10 @@ class ClusterMap:
         """Whether a server `host:port` was there when it was last asked."""
         return name in self._manager.nodes_cache
 
-    def known_owner(self, key: str | bytes) -> str:
-        """`host:port` of the primary that has the key's slot, as far as is known."""
+    def known_owner(self, key: str | bytes) -> ClusterNode | None:
+        """The primary that has the key's slot, as far as is known."""
         owners = self._manager.slots_cache.get(slot_of(key))
-        return owners[0].name if owners else "the cluster"
+        return owners[0] if owners else None
 
     # Asking
 

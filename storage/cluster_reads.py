@@ -7,10 +7,11 @@ brings is given out also where another stream's primary is away: the next read r
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from redis.asyncio import Redis
+from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import AskError, MovedError, ResponseError, TryAgainError
 
 from duly.storage.redis_cluster import AWAY, ClusterClient, Words
@@ -80,33 +81,36 @@ class ClusterReads:
             for task in tasks:
                 task.cancel()
             values = await asyncio.gather(*tasks, return_exceptions=True)
-        return self._found([_error(one) for one in values])
+        return self._found([wait.said(one) for wait, one in zip(waits, values, strict=True)])
 
     async def _end(self, tasks: "dict[_Wait, asyncio.Task[Any]]") -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ENDS_S):
                 while left := [wait for wait, task in tasks.items() if not task.done()]:
-                    await asyncio.gather(*(wait.end() for wait in left))
+                    await self._unblock(left)
                     await asyncio.wait([tasks[wait] for wait in left], timeout=_ASK_EVERY_S)
 
     async def unblock(self) -> None:
         """End a `read` that waits, as if its time had run out."""
-        await asyncio.gather(*(wait.end() for wait in self._waits.values()))
+        await self._unblock(self._waits.values())
+
+    async def _unblock(self, waits: "Iterable[_Wait]") -> None:
+        """Those at one server in one go: hundreds of queues must not take a connection each for it."""
+        ids: dict[ClusterNode, list[int]] = {}
+        for wait in waits:
+            if (place := wait.place()) is not None:
+                ids.setdefault(place[0], []).append(place[1])
+        asked = (
+            self._cluster.together(server, [("CLIENT", "UNBLOCK", one) for one in those], _ENDS_S)
+            for server, those in ids.items()
+        )
+        await asyncio.gather(*asked)
 
     async def aclose(self) -> None:
         """Close the connections of the waits."""
         for wait in self._waits.values():
             await wait.aclose()
         self._waits.clear()
-
-
-def _error(value: Any) -> Any:
-    """A wait that had to be cut off is one whose server does not answer."""
-    if isinstance(value, asyncio.CancelledError):
-        return PrimaryAwayError("a read was not ended in time")
-    if isinstance(value, BaseException) and not isinstance(value, Exception):
-        raise value
-    return value
 
 
 class _Wait:
@@ -131,6 +135,7 @@ class _Wait:
                     return await client.execute_command(*words)
         except MovedError as error:
             self._cluster.map.redirected(error, self._server)
+            await asyncio.sleep(_ASK_EVERY_S)  # two servers may each take the other for the owner
             return None
         except (AskError, TryAgainError):
             # The stream is on its way: asked at once, as one that does not wait.
@@ -138,11 +143,21 @@ class _Wait:
             at = words.index("BLOCK", 4)
             return await self._cluster.at(self.stream, *words[:at], *words[at + 2 :])
         except TimeoutError as error:
-            raise self._cluster.note_slow(self._server.name) from error
+            raise self._cluster.note_slow(self._server) from error
         except AWAY as error:
+            self._id = None
             raise self._cluster.away(self._server.name, error) from error
         finally:
             self._waiting = False
+
+    def said(self, value: Any) -> Any:
+        """What a read has brought. If it had to be cut off, the server does not answer."""
+        if isinstance(value, asyncio.CancelledError):
+            error = PrimaryAwayError("a read was not ended in time")
+            return error if self._server is None else self._cluster.note_slow(self._server)
+        if isinstance(value, BaseException) and not isinstance(value, Exception):
+            raise value
+        return value
 
     async def _at_owner(self) -> Redis:
         server = await self._cluster.map.owner(self.stream)
@@ -161,15 +176,13 @@ class _Wait:
         except ResponseError:
             self._id, self.can_end = None, False  # not permitted here
 
-    async def end(self) -> None:
-        """End the wait now; nothing happens if that is not possible."""
-        if not self._waiting or self._id is None:
-            return
-        with contextlib.suppress(ResponseError, OSError):
-            await self._cluster.run(self._server, ("CLIENT", "UNBLOCK", self._id))
+    def place(self) -> "tuple[ClusterNode, int] | None":
+        """Where it waits: the server, and the connection's id there; None: it does not, or that is not known."""
+        return (self._server, self._id) if self._waiting and self._id is not None else None
 
     async def aclose(self) -> None:
         """Close the connection."""
+        self._id = None  # of this server: elsewhere it is another client's
         if self._client is not None:
             await self._client.aclose()
             self._client = None

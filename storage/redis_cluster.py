@@ -33,13 +33,14 @@ from duly.storage.cluster_channel import ClusterChannel
 from duly.storage.cluster_map import ClusterMap
 from duly.storage.redis_client import Client
 from duly.storage.redis_errors import PrimaryAwayError, PrimaryRefusesError, lost_as_trouble
+from duly.storage.slow_servers import SlowServers
 
 _REDIRECTIONS: Final = 5
 _TRY_AGAIN_S: Final = 1.0
 """For so long a command is tried again whose keys are on their way to another server."""
 _TRY_EVERY_S: Final = 0.02
-_SPARE_S: Final = 1.0
-"""A server that did not answer in time is not asked for so long: each call would wait for it anew."""
+_ANYWHERE_S: Final = 0.5
+"""So long one server may take for a command that any of them can run; then another one is asked."""
 
 _ANYWHERE: Final = frozenset({"PUBLISH"})
 _SECOND: Final = frozenset({"XGROUP"})
@@ -66,7 +67,7 @@ class ClusterClient:
         """`options` as of `Redis`. Raises ValueError for a wrong URL."""
         self.map = ClusterMap(url, **options)
         self._options = {**options, **self.map.login, **self.map.tls}
-        self._spared: dict[str, float] = {}
+        self._slow = SlowServers(self.map.has)
         self.trusted: set[str] = set()
         """The primaries that are known to have kept what they had; one that fails is none of them any more."""
 
@@ -76,6 +77,7 @@ class ClusterClient:
 
     async def aclose(self) -> None:
         """Close every connection."""
+        await self._slow.aclose()
         await self.map.aclose()
 
     def pubsub(self) -> ClusterChannel:
@@ -120,8 +122,7 @@ class ClusterClient:
 
     async def run(self, server: ClusterNode, words: Words, *, asking: bool = False) -> Any:
         """Run a command at one server. Raises PrimaryAwayError, and what the server answers."""
-        if time.monotonic() < self._spared.get(server.name, 0.0):
-            raise PrimaryAwayError(f"{server.name} has not answered in time")
+        self._check_slow(server)
         try:
             with lost_as_trouble():
                 if not asking:
@@ -129,6 +130,9 @@ class ClusterClient:
                 # On one connection: it allows the next command of that alone.
                 ask, command = PipelineCommand(0, "ASKING"), PipelineCommand(1, *words)
                 await server.execute_pipeline([ask, command])
+                if isinstance(command.result, Exception):
+                    raise command.result
+                return command.result
         except MaxConnectionsError:
             raise
         except AWAY as error:
@@ -137,9 +141,6 @@ class ClusterClient:
             if isinstance(error, OutOfMemoryError) or str(error).startswith(_REFUSALS):
                 raise PrimaryRefusesError(f"{server.name}: {error}") from error
             raise
-        if isinstance(command.result, Exception):
-            raise command.result
-        return command.result
 
     def away(self, server: str, error: BaseException) -> PrimaryAwayError:
         """What to raise where a server fails so; the map may be old."""
@@ -147,16 +148,27 @@ class ClusterClient:
         self.trusted.discard(server)
         return PrimaryAwayError(f"{server}: {str(error) or 'no answer in time'}")
 
-    def note_slow(self, server: str) -> PrimaryAwayError:
-        """What to raise where a server did not answer in time; it is spared for a while."""
-        self._spared[server] = time.monotonic() + _SPARE_S
-        return self.away(server, TimeoutError())
+    def note_slow(self, server: ClusterNode) -> PrimaryAwayError:
+        """What to raise where a server did not answer in time; no call waits for it until it answers."""
+        self._slow.note(server)
+        return self.away(server.name, TimeoutError())
+
+    def _check_slow(self, server: ClusterNode) -> None:
+        if self._slow.has(server.name):
+            self.map.note_stale()  # a replica may have taken its place
+            raise PrimaryAwayError(f"{server.name} has not answered in time")
 
     def slow(self, words: Words) -> PrimaryAwayError:
         """The same, of the server to which this command went."""
         if words[0] in _ANYWHERE:
             return PrimaryAwayError("no server of the cluster has answered in time")
-        return self.note_slow(self.map.known_owner(_key(words)))
+        return self._slow_owner(_key(words))
+
+    def _slow_owner(self, key: str | bytes) -> PrimaryAwayError:
+        server = self.map.known_owner(key)
+        if server is None:
+            return PrimaryAwayError("no server of the cluster has answered in time")
+        return self.note_slow(server)
 
     async def anywhere(self, *words: Any) -> Any:
         """Run a command at any primary that can be reached."""
@@ -164,9 +176,12 @@ class ClusterClient:
         error: PrimaryAwayError | None = None
         for server, _ in primaries.values():
             try:
-                return await self.run(server, words)
+                async with asyncio.timeout(_ANYWHERE_S):
+                    return await self.run(server, words)
             except PrimaryAwayError as away:
                 error = away
+            except TimeoutError:
+                error = self.note_slow(server)
         raise error or PrimaryAwayError("the cluster has no primary")
 
     async def everywhere(self, *words: Any, timeout_s: float) -> list[Any]:
@@ -179,7 +194,7 @@ class ClusterClient:
             except PrimaryAwayError:
                 return []
             except TimeoutError:
-                self.note_slow(server.name)
+                self.note_slow(server)
                 return []
 
         answers = await asyncio.gather(*(at(server) for server in await self.map.servers()))
@@ -198,7 +213,7 @@ class ClusterClient:
                 shares.setdefault(server.name, (server, []))[1].append(at)
 
         async def share(server: ClusterNode, places: list[int]) -> None:
-            values = await self._pipeline(server, [commands[at] for at in places], timeout_s)
+            values = await self.together(server, [commands[at] for at in places], timeout_s)
             for at, value in zip(places, values, strict=True):
                 answers[at] = Answer(value, server.name)
                 if isinstance(value, AskError | TryAgainError):
@@ -213,22 +228,25 @@ class ClusterClient:
             async with asyncio.timeout(timeout_s):
                 return await self._at(key, words)
         except TimeoutError:
-            return Answer(self.note_slow(self.map.known_owner(key)), "")
+            return Answer(self._slow_owner(key), "")
         except Exception as error:  # noqa: BLE001 - given to whoever asked for the command
             return Answer(error, "")
 
-    async def _pipeline(
+    async def together(
         self, server: ClusterNode, commands: Sequence[Words], timeout_s: float
     ) -> list[Any]:
-        if time.monotonic() < self._spared.get(server.name, 0.0):
-            return [PrimaryAwayError(f"{server.name} has not answered in time")] * len(commands)
+        """Run commands at one server in one go; an error is the value of its command."""
+        try:
+            self._check_slow(server)
+        except PrimaryAwayError as error:
+            return [error] * len(commands)
         sent = [PipelineCommand(at, *words) for at, words in enumerate(commands)]
         try:
             with lost_as_trouble():
                 async with asyncio.timeout(timeout_s):
                     await server.execute_pipeline(sent)
         except TimeoutError:
-            return [self.note_slow(server.name)] * len(commands)
+            return [self.note_slow(server)] * len(commands)
         except AWAY as error:
             return [self.away(server.name, error)] * len(commands)
         return [
