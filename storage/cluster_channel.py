@@ -3,6 +3,8 @@
 import random
 from typing import TYPE_CHECKING, Any
 
+from redis.exceptions import RedisError
+
 from duly.storage.redis_errors import PrimaryAwayError
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ class ClusterChannel:
         self._pubsub = self._client.pubsub()
         try:
             await self._pubsub.subscribe(*names)
-        except OSError:
+        except (RedisError, OSError):
             self._cluster.map.note_stale()
             raise
 

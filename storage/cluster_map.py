@@ -32,17 +32,30 @@ class ClusterMap:
         self.tls: dict[str, Any] = {} if said.tls is None else {"ssl": True, **said.tls}
         host, port = said.servers[0]
         self._library = RedisCluster(
-            host, port, require_full_coverage=False, **self.login, **self.tls, **options
+            host,
+            port,
+            require_full_coverage=False,
+            address_remap=self._reachable,
+            **self.login,
+            **self.tls,
+            **options,
         )
+        self._told_by = host
         self._manager = self._library.nodes_manager
         self.callbacks: dict[str, Any] = self._library.response_callbacks
         """How answers are shaped, by command; every connection uses these."""
         self._named = [self._server(*address) for address in said.servers]
         self._failures: dict[str, int] = {}
+        self._told_at: dict[str, float] = {}
         self._primaries: dict[str, tuple[ClusterNode, str]] | None = None
         self._stale = True
         self._asked_at = -float("inf")
         self._asking: asyncio.Task[None] | None = None
+
+    def _reachable(self, address: tuple[str | None, int]) -> tuple[str, int]:
+        """Where a server is reached: one that does not know its own name is where the one that tells of it is."""
+        host, port = address
+        return (host if host and host != "?" else self._told_by), int(port)
 
     def _server(self, host: str, port: int) -> ClusterNode:
         return ClusterNode(host, port, **self._library.connection_kwargs)
@@ -53,11 +66,9 @@ class ClusterMap:
 
     def redirected(self, error: AskError, by: ClusterNode) -> ClusterNode:
         """The server that another one names; with MOVED it has the slot from now on, and the map may be old."""
-        host = error.host or by.host  # without one it is the same
-        server = self._manager.nodes_cache.get(f"{host}:{error.port}")
-        if server is None:  # not known yet
-            server = self._server(host, error.port)
-            self._manager.nodes_cache[server.name] = server
+        host = error.host if error.host and error.host != "?" else by.host
+        made = self._server(host, error.port)  # whose name may differ from what was said
+        server = self._manager.nodes_cache.setdefault(made.name, made)
         if isinstance(error, MovedError):
             self._manager.slots_cache[error.slot_id] = [server]
             self._stale, self._primaries = True, None
@@ -133,14 +144,19 @@ class ClusterMap:
             self._stale = False
 
     async def _ask_all(self) -> None:
-        """Those that are known first (the named ones may be gone), and last what has failed."""
+        """What has failed last; else each in turn, as one that is cut off from the others goes on telling the old."""
         known = {one.name: one for one in (*self._manager.nodes_cache.values(), *self._named)}
         errors = []
-        for server in sorted(known.values(), key=lambda one: self._failures.get(one.name, 0)):
+
+        def turn(one: ClusterNode) -> tuple[int, float]:
+            return self._failures.get(one.name, 0), self._told_at.get(one.name, 0.0)
+
+        for server in sorted(known.values(), key=turn):
             try:
                 async with asyncio.timeout(_ASK_S):
                     await self._ask(server)
                 self._failures.pop(server.name, None)
+                self._told_at[server.name] = time.monotonic()
                 return
             except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
                 self._failures[server.name] = self._failures.get(server.name, 0) + 1
@@ -153,6 +169,7 @@ class ClusterMap:
             if not await server.execute_command("CLUSTER SLOTS"):
                 raise RedisClusterException("it knows of no slots")
             self._manager.startup_nodes = {server.name: server}
+            self._told_by = server.host
             await self._manager.initialize()
             self._primaries = None
 
