@@ -35,10 +35,11 @@ class Load:
         self.node = node
         self.queues = queues
         self.ids: list[UUID] = []
+        self.enough = False
 
     async def submit(self) -> None:
-        """Until cancelled."""
-        while True:
+        """Until `enough`; each batch whole, as one that is cut off may have been accepted and not be known."""
+        while not self.enough:
             for queue in self.queues:
                 batch = [{"type": "t", "queue": queue, "max_retries": 20}] * PER_BATCH
                 self.ids += await self.node.client.submit_batch(batch)
@@ -91,8 +92,8 @@ async def loaded(
                 await load.goes_on(queue, "at the start")
             yield load
         finally:
-            submitting.cancel()
-            await asyncio.gather(submitting, return_exceptions=True)
+            load.enough = True
+            await submitting
 
         async def all_ended() -> bool:
             return await node.count("finished_tasks") >= len(load.ids)
