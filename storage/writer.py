@@ -91,7 +91,12 @@ class Writer:
 
     def _options(self, settings: dict[str, str]) -> dict[str, Any]:
         if not self.pooled:
-            return {"server_settings": settings, "target_session_attrs": "read-write"}
+            return {
+                "server_settings": settings,
+                "target_session_attrs": "read-write",
+                # The statements are always the same; to prepare one anew is one more transaction.
+                "max_cached_statement_lifetime": 0,
+            }
         name = {key: of for key, of in settings.items() if key == "application_name"}
         # Whether it takes writes is asked in a statement of its own, which another server may be given.
         return {"server_settings": name, "statement_cache_size": 0}
