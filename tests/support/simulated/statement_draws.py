@@ -11,9 +11,13 @@ from duly.storage.waits import WAITING
 from simulated.store import Store
 
 _OWNERS = ("node-a", "node-b")
+_LAST = (
+    '{"tags": {}, "type": "last", "delay": 0, "queue": "q", "on_lost": "retry", "payload": null, "timeout": 6, '
+    '"priority": 5, "max_retries": 0}'
+)
 _THEN = (
     '{"tags": {}, "type": "next", "delay": 1.5, "queue": "r", "backoff": {"kind": "fixed"}, "on_lost": "fail", '
-    '"payload": {"a": [1]}, "timeout": 5, "priority": 7, "on_failure": {"type": "last"}, "max_retries": 1, '
+    f'"payload": {{"a": [1]}}, "timeout": 5, "priority": 7, "on_failure": {_LAST}, "max_retries": 1, '
     '"fairness_key": "f", "misfire_grace": 3}'
 )
 
