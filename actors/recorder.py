@@ -75,7 +75,9 @@ class Recorder(Actor[RecorderMessage]):
         self._slots = frozenset(context.slots)  # of the store
         self._came: frozenset[int] = frozenset()  # slots whose reports may have been passed over
         self._look_at = 0.0
-        self._awaited = False  # by tasks that are held back until others have ended
+        self._awaited = (
+            False  # what was recorded last, by tasks that are held back until others have ended
+        )
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -143,7 +145,6 @@ class Recorder(Actor[RecorderMessage]):
             self._redis.worked()
             self._groups_lost = False
             if reports:
-                self._awaited = False
                 await self._room.acquire()
                 tasks.start_soon(self._handle_in_room, reports)
                 if flows and len(reports) < _MANY and not self._awaited:
@@ -365,7 +366,7 @@ class Recorder(Actor[RecorderMessage]):
         trail.tell(log, "recorded", new.pairs)
         self._context.feed.tell_ends(ended, new.pairs)
         await wakes.wake(self._context, new.waiting)
-        self._awaited |= await wakes.freed(self._context, new.freed)
+        self._awaited = await wakes.freed(self._context, new.freed)
 
 
 def _slot(report: Report) -> int | None:

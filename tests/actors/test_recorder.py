@@ -173,6 +173,30 @@ async def test_a_page_that_is_being_recorded_does_not_hold_up_the_next(
     assert (await completed(context), context.vitals.stale_reports) == (2, 0)
 
 
+async def test_where_tasks_wait_for_others_to_end_their_reports_are_not_gathered(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "_AT_ONCE_S", 60.0)  # as if reports flowed
+    monkeypatch.setattr(recorder, "_GATHER_S", 3600.0)
+    await own_all(context.db)
+    keyed = await claimed(context.db, 2, concurrency_key="k")
+    plain = await claimed(context.db, 2)
+    await context.streams.publish(Q, keyed + plain)
+    recording = Recorder(context)
+    recording._awaited = True
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(recording.serve, anyio.Event())
+        for number, taken in enumerate(await hand.read(3), start=1):
+            awaited = taken.id in {str(one.id) for one in keyed}
+
+            def told(number: int = number, awaited: bool = awaited) -> bool:
+                return (context.vitals.recorded, recording._awaited) == (number, awaited)
+
+            await hand.report(taken)
+            await wait_for(told, 20, "it is recorded at once, and whether others wait is known")
+        tasks.cancel_scope.cancel()
+
+
 async def test_messages_are_answered_one_by_one(context: Context) -> None:
     done, stale = await dispatched(context, 2)
     reply: Reply[list[bool]] = Reply()
