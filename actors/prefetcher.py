@@ -50,6 +50,7 @@ _SWEEP_AHEAD_S = 1.0  # beyond the next sweep, so that no task falls due before 
 _SWEEP_GROWS_S = 0.5  # from one sweep to the next: what has been looked at reaches beyond that
 _SWEEP_BACK_S = 5.0  # of a long backlog, what every sweep looks at
 _SWEEP_PAGES = 10
+_NAME_PAGES = 1  # as long ones, or nearly all of a large backlog would be looked at each time
 _SWEEP_SHARE = 5  # where it takes long, since much is due: a fifth of the time at most
 _SWEEP_LATEST_S = 2.0
 _PAGE = 2000
@@ -245,10 +246,16 @@ class Prefetcher(Actor[PrefetcherMessage]):
         more = await self._swept_page(cursors, before)
         self._swept = {slot: cursor for slot, cursor in more.items() if cursor < lately}
         cursors = {slot: max(cursor, lately) for slot, cursor in more.items()}
-        for _ in range(_SWEEP_PAGES):
+        pages = _SWEEP_PAGES if self._reads_rows else _NAME_PAGES
+        for _ in range(pages):
             if not cursors:
                 return
             cursors = await self._swept_page(cursors, before)
+
+    @property
+    def _reads_rows(self) -> bool:
+        """Whether a sweep leaves out what is saturated; else it reads the names of all."""
+        return bool(self._saturated or self._saturated_keys)
 
     async def _swept_page(self, cursors: _Cursors, before: datetime) -> _Cursors:
         """Pass on what of a page is not known; answers the cursors of the slots that have more.
@@ -256,7 +263,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
         And note whether what is set of queues has changed, where that needs no statement of its own.
         """
         context = self._context
-        if self._saturated or self._saturated_keys:
+        if self._reads_rows:
             rows, more = await self._page(cursors, before)
             await self._pass_on(rows)
             return more
@@ -268,12 +275,18 @@ class Prefetcher(Actor[PrefetcherMessage]):
         names = await self._unknown(
             await self._unknown(page.names, context.boxes.ticker), context.boxes.dispatcher
         )
-        if names:
-            found = await sweeps.pending(
-                context.db, [name for some in names.values() for name in some]
-            )
-            await self._pass_on([row for row in found if row.slot in self._cursors])
+        await self._bring([name for some in names.values() for name in some])
         return page.more
+
+    async def _bring(self, names: Sequence[Name]) -> None:
+        """Read these and pass them on, the first ones first, in pages: so many at once would hold up the others."""
+        found: list[DueRow] = []
+        for at in range(0, len(names), _PAGE):
+            found += await sweeps.pending(self._context.db, names[at : at + _PAGE])
+        found.sort(key=lambda row: row.next_run_at)
+        for at in range(0, len(found), _PAGE):
+            some = found[at : at + _PAGE]
+            await self._pass_on([row for row in some if row.slot in self._cursors])
 
     async def _unknown(
         self, names: Mapping[str, Sequence[Name]], box: Mailbox[Any]

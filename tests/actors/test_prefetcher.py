@@ -362,6 +362,45 @@ async def test_a_sweep_of_a_burst_is_one_statement() -> None:
         assert firing.database.calls["sweep"] - before <= 3
 
 
+async def test_what_a_sweep_finds_is_read_in_pages_and_goes_out_in_due_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its names come slot by slot."""
+    sizes: list[int] = []
+    real = sweeps.pending
+
+    async def pending(db: Any, names: Any) -> Any:
+        sizes.append(len(names))
+        return await real(db, names)
+
+    monkeypatch.setattr(sweeps, "pending", pending)
+    monkeypatch.setattr(prefetcher, "_PAGE", 100)
+    firing = firing_endless(window_floor=10_000)
+    rows = [due_row(-3600 + number) for number in range(1_000)]
+    firing.database.put(*rows)
+    async with firing.running():
+        await published(firing, 1_000)
+    assert sum(sizes) >= 500
+    assert max(sizes) <= 100
+    places = {row.id: number for number, row in enumerate(rows)}
+    order = [places[one] for one in firing.streams.ids]
+    assert max(abs(place - number) for number, place in enumerate(order)) < 500
+
+
+async def test_of_a_large_backlog_a_sweep_looks_at_two_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prefetcher, "_NAMES", 400)
+    firing = firing_endless(window_floor=1)
+    firing.streams.endless = False
+    firing.database.put(*[due_row(-number / 1_000) for number in range(4_000)])
+    async with firing.running():
+        await wait_for(lambda: firing.context.vitals.ready_entries > 3_900, 60, "all in line")
+        before = firing.database.calls["sweep"]
+        await anyio.sleep(10)
+        assert firing.database.calls["sweep"] - before <= 2 * 20 + 2
+
+
 async def test_a_stop_does_not_wait_for_a_wheel_that_does_not_answer() -> None:
     firing = firing_endless()
     firing.database.put(due_row(1))
