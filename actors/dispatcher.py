@@ -34,7 +34,7 @@ from duly.actors.messages import (
     Refilled,
     Sought,
 )
-from duly.actors.ready import ReadyQueue
+from duly.actors.ready import ReadyQueue, full_of
 from duly.actors.runtime import Actor, MailboxClosedError
 from duly.actors.saturation import Saturation
 from duly.storage.ids import from_bytes
@@ -138,7 +138,8 @@ class Dispatcher(Actor[DispatcherMessage]):
     def _queue(self, name: str) -> Line:
         if name not in self._queues:
             floor = self._context.options.window_floor
-            self._queues[name] = Line(floor, self._context.clock.monotonic)
+            monotonic = self._context.clock.monotonic
+            self._queues[name] = Line(floor, monotonic, lambda: full_of(len(self._turns)))
         return self._queues[name]
 
     def _add(self, rows: Iterable[DueRow]) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from duly.actors.flow import Flow
 from duly.actors.gate import Gate
-from duly.actors.ready import ReadyQueue
+from duly.actors.ready import ReadyQueue, full_of
 from duly.storage.permits import Grant, Rate
 from duly.storage.slots import DueRow
 from duly.storage.stream_facts import NOTHING_WAITS, Backlog
@@ -45,9 +45,14 @@ def has_room(size: int, undelivered: int, waiting: int) -> bool:
 class Line:
     """The tasks of one queue that are due here, and what is known of its stream."""
 
-    def __init__(self, floor: int, monotonic: Callable[[], float]) -> None:
-        """`floor`: the window is at least this large. `monotonic`: seconds."""
-        self.ready = ReadyQueue()
+    def __init__(
+        self,
+        floor: int,
+        monotonic: Callable[[], float],
+        full: Callable[[], int] = lambda: full_of(1),
+    ) -> None:
+        """`floor`: the window is at least this large. `monotonic`: seconds. `full`: as of `ReadyQueue`."""
+        self.ready = ReadyQueue(full)
         self.firing = 0  # claimed or about to be, not yet published
         self.concurrency = 0
         self.looking = False

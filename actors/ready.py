@@ -8,7 +8,7 @@ waits for its key takes no room from the others.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from uuid import UUID
 
@@ -18,7 +18,10 @@ from duly.actors.lanes import Lanes, place_of
 from duly.storage.slots import DueRow
 
 FULL = 25_000
-"""Rows that stand in line at most, and that wait for keys at most; the rest stays in the store alone."""
+"""Rows that stand in line at most, and that wait for keys at most; the rest stays in the store alone.
+
+So of few queues: see `full_of`.
+"""
 
 BROUGHT = 10_000
 """Rows that are read of the store at once, at most: so many hold up neither PostgreSQL nor the loop for long."""
@@ -26,13 +29,21 @@ BROUGHT = 10_000
 LOW = 2_500
 """A saturated queue with no more rows than this has room for the next from the store."""
 
-_KEPT = FULL - 1_000  # of a full queue, when better rows come: they make room for the next thousand
+_OF_ALL = 100_000
+_MAKES_WAY = 1_000  # of a full queue, when better rows come: there is room for as many then
+
+
+def full_of(queues: int) -> int:
+    """Rows of each at most, where so many queues have some: a row takes half a kilobyte of the node's memory."""
+    return max(BROUGHT, min(FULL, _OF_ALL // max(1, queues)))
 
 
 class ReadyQueue:
     """Rows to take, `len` of them, and rows that wait for their key. Full, better ones replace the worst."""
 
-    def __init__(self) -> None:
+    def __init__(self, full: Callable[[], int] = lambda: full_of(1)) -> None:
+        """`full`: rows that it holds at most, `BROUGHT` or more; it may change."""
+        self._full = full
         self._rows: dict[UUID, Place] = {}
         self._line = Lanes()
         self._lots: dict[str, KeyLot] = {}
@@ -186,7 +197,7 @@ class ReadyQueue:
             self._turned_away = True
             self._gone(place)
             return
-        if len(self._line) >= FULL:
+        if len(self._line) >= BROUGHT and len(self._line) >= (full := self._full()):
             if not self.saturated:
                 self._is_best_known = False
             self.saturated = self._turned_away = True
@@ -194,7 +205,7 @@ class ReadyQueue:
                 self._leave_beyond(place[:2])
                 self._gone(place)
                 return
-            dropped = self._line.trim(_KEPT)
+            dropped = self._line.trim(full - _MAKES_WAY)
             self._leave_beyond(min(dropped)[:2])
             self._dropped(dropped)
         self._rows[place[-1].id] = place
@@ -224,7 +235,7 @@ class ReadyQueue:
         self._rows[place[-1].id] = place
         self._in_lots += 1
         self._let_out(key)
-        if len(lot) > KEPT or (len(lot) > 0 and self._in_lots > FULL):
+        if len(lot) > KEPT or (len(lot) > 0 and self._in_lots > self._full()):
             del self._rows[lot.turn_away()[-1].id]
             self._in_lots -= 1
             self.saturated_keys.add(key)

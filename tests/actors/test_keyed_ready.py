@@ -86,7 +86,7 @@ def test_what_is_turned_away_after_the_question_is_asked_for_again() -> None:
 
 def test_what_waits_for_keys_is_bounded_in_all_and_leaves_room_for_others() -> None:
     queue = ReadyQueue()
-    for number in range(300):
+    for number in range(FULL // 60 + 100):
         some = keyed(60, f"k{number}")
         for row in some:
             queue.add(row)

@@ -9,18 +9,24 @@ from firing_rig import Firing, at, due_row
 from virtual_time import VIRTUAL_TIME
 from waiting import wait_for
 
-from duly.actors import prefetcher
+from duly.actors import prefetcher, ready
 from duly.actors.context import Options
 from duly.actors.dispatcher import Dispatcher
 from duly.actors.messages import Controlled
 from duly.actors.prefetcher import Prefetcher
-from duly.actors.ready import FULL, LOW
+from duly.actors.ready import BROUGHT, LOW
 from duly.actors.ticker import Ticker
 from duly.storage.queues import Control
 from duly.storage.slots import DueRow
 
-MANY = FULL + 2_000
+MANY = BROUGHT + 2_000
 PAUSED = Control("q", paused=True, paused_by="ann", paused_at=at(0))
+
+
+@pytest.fixture(autouse=True)
+def shorter_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that fewer are more than fit."""
+    monkeypatch.setattr(ready, "FULL", BROUGHT)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from firing_rig import SLOTS, due_row
 
-from duly.actors.ready import FULL, LOW, ReadyQueue
+from duly.actors.ready import BROUGHT, FULL, LOW, ReadyQueue, full_of
 from duly.storage.slots import DueRow
 
 
@@ -200,3 +200,21 @@ def test_a_queue_that_begins_in_the_midst_of_a_refill_asks_for_what_it_leaves_to
     queue.add(due_row(30))
     assert len(queue) == 10
     assert queue.hungry
+
+
+def test_many_queues_hold_less_of_each() -> None:
+    """A row takes half a kilobyte: forty queues of 25,000 would take the node's memory several times."""
+    assert full_of(0) == full_of(4) == FULL
+    assert full_of(40) == BROUGHT
+    queues = 1
+    queue = ReadyQueue(lambda: full_of(queues))
+    for number in range(15_000):
+        queue.add(due_row(number))
+    assert not queue.saturated
+    queues = 40
+    queue.add(due_row(0))
+    assert queue.saturated
+    assert BROUGHT - 1_000 <= len(queue) <= BROUGHT
+    for number in range(5_000):
+        queue.add(due_row(20_000 + number))
+    assert len(queue) <= BROUGHT

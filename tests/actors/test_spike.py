@@ -12,7 +12,6 @@ from waiting import wait_for
 from duly.actors import prefetcher, ready
 from duly.actors.context import Options
 from duly.actors.messages import Due, Schedule
-from duly.actors.ready import FULL
 from duly.actors.ticker import Ticker
 from duly.storage.slots import DueRow
 from duly.wheel.durations import to_us
@@ -34,9 +33,10 @@ def short_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenth of the line, so that less than a spike fills it."""
     for module, name, value in (
         (ready, "FULL", 1_000),
-        (ready, "_KEPT", 900),
+        (ready, "BROUGHT", 1_000),
+        (ready, "_MAKES_WAY", 100),
         (ready, "LOW", 250),
-        (prefetcher, "FULL", 1_000),
+        (prefetcher, "BROUGHT", 1_000),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -71,7 +71,10 @@ async def test_a_spike_is_paged_through_the_wheel_in_due_order(told: bool) -> No
     assert max(lags_us) < 100_000
 
 
-async def test_a_spike_without_workers_takes_no_more_memory_than_the_line() -> None:
+async def test_a_spike_without_workers_takes_no_more_memory_than_the_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ready, "FULL", 10_000)
     firing = Firing(Options(wheel_cap=CAP, window_floor=100))
     firing.database.put(*spike())
     most, most_ready = 0, 0
@@ -82,7 +85,7 @@ async def test_a_spike_without_workers_takes_no_more_memory_than_the_line() -> N
             most_ready = max(most_ready, firing.context.vitals.ready_entries)
         assert 75 <= len(firing.streams.published) <= 100  # the window, or nearly
         assert most <= CAP + SOON + len(SLOTS)
-        assert most_ready <= FULL
+        assert most_ready <= 10_000
         while len(firing.streams.published) < COUNT:
             firing.streams.consume("q", 100)
             await anyio.sleep(0.02)
