@@ -57,7 +57,8 @@ async def record(
     recorded is added to `done`, if that is given, also when StoreUnavailableError ends the rest.
     """
     done = Recorded.nothing() if done is None else done
-    unique = without_repeats(ended)
+    # In one order: a report that came twice may be in two pages at once, whose statements would lock each other out.
+    unique = sorted(without_repeats(ended), key=lambda one: one.id)
     # Apart: a report that the second cannot store must not make the first come twice.
     await _halving(_complete, db, [r for r in unique if r.outcome in _SUCCESS], now, draw_id, done)
     # A success that is not recorded is stale, or of a periodic task, which goes on, or others follow it.

@@ -1,12 +1,16 @@
 """A batch of reports on a real store: one that cannot be stored is the trouble of its own task only."""
 
+import random
 from collections.abc import AsyncIterator
+from typing import Literal, get_args
 
+import anyio
 import pytest
 from store_rig import NOW, claimed, ended, opened, outcomes, query, statuses
 
-from duly.actors.recording import record
+from duly.actors.recording import Recorded, record
 from duly.storage import tasks
+from duly.storage.claims import Ended
 from duly.storage.database import Database
 
 
@@ -15,6 +19,8 @@ async def db(fresh_database: str) -> AsyncIterator[Database]:
     async with opened(fresh_database) as pool:
         yield pool
 
+
+_Two = Literal["completed", "failed"]
 
 UNSTORABLE = {
     "nul": '"a\\u0000b"',
@@ -75,3 +81,21 @@ async def test_c22_a_loss_that_was_seen_before_a_success_changes_nothing(db: Dat
 
 async def test_nothing_to_record(db: Database) -> None:
     assert await record(db, [], NOW) == (set(), [], [], set())
+
+
+async def test_two_batches_of_the_same_reports_do_not_lock_each_other_out(db: Database) -> None:
+    """As when a worker sends reports again whose answer was lost, and both are read: in whatever order."""
+    chance = random.Random(1)
+    outcomes_of_two: tuple[_Two, ...] = get_args(_Two)
+    for outcome in outcomes_of_two * 10:
+        tasks = await claimed(db, 300, max_retries=0)
+        batches = [[ended(task, outcome) for task in chance.sample(tasks, 300)] for _ in range(2)]
+        found: list[Recorded] = []
+
+        async def one(batch: list[Ended], found: list[Recorded] = found) -> None:
+            found.append(await record(db, batch, NOW))
+
+        async with anyio.create_task_group() as both:
+            for batch in batches:
+                both.start_soon(one, batch)
+        assert sum(len(some.pairs) for some in found) == 300
