@@ -16,6 +16,8 @@ class SimulatedDatabase:
     """Statements by name. One that was begun goes on, whatever becomes of its caller."""
 
     sql = staticmethod(Database.sql)
+    size = 8
+    """As `Database.size`."""
 
     def __init__(self, server: Server, store: Store, link: Link) -> None:
         self._server = server
