@@ -124,7 +124,10 @@ class MoveSession:
                 with suppress(StoreUnavailableError):  # what is on its way tells why
                     await self.answer(transaction.rollback(), _UNDO_S)
             raise
-        await self.answer(transaction.commit())
+        await self.answer(self._committed(transaction))
+
+    async def _committed(self, transaction: Any) -> None:
+        await transaction.commit()  # on a connection that is closed it raises at the call, not at the wait
 
     async def _begun(self, kind: dict[str, Any]) -> Any:
         transaction = self.connection.transaction(**kind)
