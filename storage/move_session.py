@@ -127,7 +127,8 @@ class MoveSession:
         await self.answer(self._committed(transaction))
 
     async def _committed(self, transaction: Any) -> None:
-        await transaction.commit()  # on a connection that is closed it raises at the call, not at the wait
+        # On a connection that is closed it raises at the call, not at the wait.
+        await transaction.commit()
 
     async def _begun(self, kind: dict[str, Any]) -> Any:
         transaction = self.connection.transaction(**kind)
