@@ -11,12 +11,11 @@ from firing_rig import SLOTS, START_US, Firing, Published, at, due_row
 from virtual_time import VIRTUAL_TIME
 from waiting import wait_for
 
-from duly.actors import prefetcher
+from duly.actors import prefetcher, ready
 from duly.actors.context import Options
 from duly.actors.dispatcher import Dispatcher
 from duly.actors.messages import Due, Ownership
 from duly.actors.prefetcher import Prefetcher
-from duly.actors.ready import FULL
 from duly.actors.ticker import Ticker
 from duly.storage import sweeps
 from duly.storage.errors import StoreUnavailableError
@@ -26,6 +25,15 @@ from duly.wheel.durations import to_us
 @pytest.fixture
 def anyio_backend() -> tuple[str, dict[str, Any]]:
     return VIRTUAL_TIME
+
+
+FULL = 10_000
+
+
+@pytest.fixture(autouse=True)
+def shorter_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it is soon full."""
+    monkeypatch.setattr(ready, "FULL", FULL)
 
 
 @pytest.fixture
