@@ -50,6 +50,7 @@ _REFUSED = (
     asyncpg.PostgresSystemError,
 )
 _ELSEWHERE = "DU001"  # raised by duly_slot_elsewhere
+_BY_INDEX = {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan"}
 # The schema changed since the statement was prepared; nothing has been done.
 _OUTDATED = (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)
 
@@ -143,9 +144,10 @@ class Database:
         """As `run`, for what only reads: all its statements see the same instant.
 
         `by_index`: no table is read from end to end, whatever statistics that are old, or missing after an
-        upgrade, make look cheap.
+        upgrade, make look cheap. And nothing is planned anew for its parameters: of a large table that is
+        dearer than to read a page of it.
         """
-        return await self._to_the_end(work, name, {"enable_seqscan": "off"} if by_index else {})
+        return await self._to_the_end(work, name, _BY_INDEX if by_index else {})
 
     async def _to_the_end(
         self,

@@ -5,14 +5,14 @@ time than all else that it does for a task before it is due.
 """
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from duly.storage.database import Database
 from duly.storage.ids import from_bytes
-from duly.storage.slots import Cursor, DueRow, after
+from duly.storage.slots import BEGINNING, Cursor, DueRow, after
 
 Name = tuple[bytes, int]
 """Id and version of a task."""
@@ -32,14 +32,26 @@ class Swept(NamedTuple):
 
 
 async def sweep(db: Database, cursors: dict[int, Cursor], before: datetime, per_slot: int) -> Swept:
-    """Pending tasks due before `before`, the first `per_slot` after each slot's cursor."""
+    """Pending tasks due before `before`, the first `per_slot` after each slot's cursor.
+
+    From the beginning, a slot may be answered with more than that, as long as there are not more in all.
+    """
+    if all(cursor is BEGINNING for cursor in cursors.values()):
+        limit = per_slot * len(cursors)
+        found = _swept(await db.fetch("sweep", list(cursors), before, limit))
+        if sum(map(len, found.names.values())) < limit:
+            return found
+    rows = await db.fetch("sweep_by_slot", *after(cursors), before, per_slot)
+    return _swept(rows, per_slot)
+
+
+def _swept(rows: Iterable[Any], per_slot: int | None = None) -> Swept:
+    """`per_slot`: a slot with so many may have more."""
     names: dict[str, list[Name]] = {}
     counts: dict[int, int] = {}
     last: dict[int, Cursor] = {}
     controls = 0
-    for slot, queue, packed, last_at, state in await db.fetch(
-        "sweep", *after(cursors), before, per_slot
-    ):
+    for slot, queue, packed, last_at, state in rows:
         if state is not None:
             controls = int(state)
             continue

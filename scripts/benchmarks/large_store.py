@@ -3,9 +3,11 @@
 from typing import Any
 
 _CHUNK = 250_000
+_RARE = 400
 _PER_S = 125  # ids are those of tasks that were submitted at this rate until now
 
-# A few queues and types have most of the tasks, and one of each has hardly any. Due over the next 24
+# A few queues and types have most of the tasks, and one of each has hardly any: of the rare queue there are as many
+# whatever the size. Due over the next 24
 # hours, not before 10 minutes from now, a third of them at the full hour.
 _COMMON = """
     with n as (
@@ -16,7 +18,7 @@ _COMMON = """
         select n, at, (lpad(to_hex((extract(epoch from at) * 1000)::bigint), 12, '0') || '7'
                || lpad(to_hex(n % 4096), 3, '0') || '8' || substr(md5(n::text || $5::text), 1, 15))::uuid as id,
                case when n % 100003 = 0 then 'rare.type' else 'type.' || floor(t * t * 20) end as type,
-               case when n % 50021 = 0 then 'rare' else 'queue' || floor(q * q * 8) end as queue,
+               case when n % ($3::int / $6::int + 1) = 0 then 'rare' else 'queue' || floor(q * q * 8) end as queue,
                jsonb_build_object('n', n, 'text', md5(n::text)) as payload,
                case when n % 20 = 0 then jsonb_build_object('team', 't' || n / 20 % 50,
                    'customer', 'c' || n / 20 % 100000) else '{}' end as tags,
@@ -75,4 +77,4 @@ async def fill(database: Any, tasks: int, finished: int) -> None:
 async def _insert(database: Any, text: str, count: int, kind: str) -> None:
     for first in range(1, count + 1, _CHUNK):
         last = min(count, first + _CHUNK - 1)
-        await database.execute(text, first, last, count, _PER_S, kind)
+        await database.execute(text, first, last, count, _PER_S, kind, _RARE)

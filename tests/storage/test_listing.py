@@ -35,6 +35,7 @@ _FINISHED = """
     select id, type, queue, '1', status, 0, 1, 0, 3, $1::timestamptz, $1, $1, paused, schedule, 300, 'skip', 'retry',
         5, tags, $1::timestamptz - (get_byte(uuid_send(id), 0) % 3) * interval '1 day', name
 """
+_PARAMETERS = (UUID(int=2**128 - 1), UUID(int=0), 51, *[None] * 9, False)
 _COLUMNS = """
     from unnest($2::uuid[], $3::text[], $4::text[], $5::timestamptz[], $6::text[], $7::boolean[],
                 $8::jsonb[], $9::jsonb[], $10::text[])
@@ -245,6 +246,23 @@ FAR: dict[str, tuple[dict[str, Any], Filter]] = {
         Filter(periodic=False, due_after=NOW + timedelta(hours=5)),
     ),
 }
+
+
+async def test_a_page_is_not_planned_anew(large: Database) -> None:
+    """Of a large store that takes longer than to read the page."""
+
+    async def plans(connection: Any) -> list[int]:
+        for _ in range(7):
+            await connection.fetch(Database.sql("list_tasks"), *_PARAMETERS)
+        return list(
+            await connection.fetchrow(
+                "select custom_plans, generic_plans from pg_prepared_statements"
+                " where statement = $1",
+                Database.sql("list_tasks"),
+            )
+        )
+
+    assert await large.snapshot(plans, "list", by_index=True) == [0, 7]
 
 
 async def test_what_no_index_leads_to_is_found_by_pages_that_may_be_short(

@@ -43,6 +43,20 @@ async def test_names_come_by_queue_in_order_and_in_pages(db: Database) -> None:
     assert found == {queue: named(some) for queue, some in by_queue.items()}
 
 
+async def test_slots_with_little_due_are_read_at_once_and_whole(db: Database) -> None:
+    """Of 256 slots, of which most have nothing due, one may have more than its share."""
+    rows = await submit(db, 12)
+    slot = await in_one_slot(db, rows)
+    cursors = dict.fromkeys(range(256), BEGINNING)
+    page = await sweeps.sweep(db, cursors, MINUTE, 1)
+    in_order = sorted(rows, key=lambda row: (row.next_run_at, row.id))
+    assert page.names == {"default": named(in_order)}
+    assert page.more == {}
+    page = await sweeps.sweep(db, {slot: BEGINNING, (slot + 1) % 256: BEGINNING}, MINUTE, 6)
+    assert page.names == {"default": named(in_order[:6])}
+    assert page.more == {slot: Cursor(in_order[5].next_run_at, in_order[5].id)}
+
+
 async def test_names_are_of_what_waits_for_its_time_alone(db: Database) -> None:
     paused, running, later, other, mine = rows = await submit(db, 5)
     slot = await in_one_slot(db, rows)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import zip_longest
+from itertools import chain, groupby, islice, zip_longest
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
@@ -201,17 +201,21 @@ class FakeDatabase:
         pages = self._pages(slots, ats, after, before)
         return self._read([row for page in pages for row in page[:per_slot]])
 
-    def _sweep(
+    def _sweep(self, slots: list[int], before: datetime, limit: int) -> list[Record]:
+        pages = islice(chain(*self._pages(sorted(slots), [], [], before)), limit)
+        return self._swept([list(page) for _, page in groupby(pages, key=lambda row: row.slot)])
+
+    def _sweep_by_slot(
         self, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime, per_slot: int
     ) -> list[Record]:  # fmt: skip
-        pages = [
-            [
-                Found(row.queue, row.slot, row.next_run_at, row.id, row.version)
-                for row in page[:per_slot]
-            ]
-            for page in self._pages(slots, ats, after, before)
+        return self._swept([page[:per_slot] for page in self._pages(slots, ats, after, before)])
+
+    def _swept(self, pages: list[list[DueRow]]) -> list[Record]:
+        found = [
+            [Found(row.queue, row.slot, row.next_run_at, row.id, row.version) for row in page]
+            for page in pages
         ]
-        return [Record(row) for row in swept(pages, self.controls_state)]
+        return [Record(row) for row in swept(found, self.controls_state)]
 
     def _pending_tasks(self, ids: list[UUID]) -> list[Record]:
         found = [row for row in self._pending() if row.id in ids]

@@ -270,6 +270,9 @@ class Draws:
         return slots, cursors, after, self._time(0), self._rng.randint(1, 3)
 
     def _sweep(self) -> tuple[Any, ...]:
+        return self._some_slots(), self._time(0), self._rng.randint(1, 6)
+
+    def _sweep_by_slot(self) -> tuple[Any, ...]:
         return self._due()
 
     def _pending_tasks(self) -> tuple[Any, ...]:

@@ -5,7 +5,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import zip_longest
+from itertools import chain, groupby, islice, zip_longest
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -399,17 +400,24 @@ def due(
 
 
 @statement
-def sweep(
+def sweep(store: Store, slots: list[int], before: datetime, limit: int) -> list[Row]:
+    rows = islice(chain(*_due_pages(store, sorted(slots), [], [], before)), limit)
+    return _swept(store, [list(page) for _, page in groupby(rows, key=itemgetter("slot"))])
+
+
+@statement
+def sweep_by_slot(
     store: Store, slots: list[int], ats: list[datetime], after: list[UUID], before: datetime,
     limit: int,
 ) -> list[Row]:  # fmt: skip
+    return _swept(store, [page[:limit] for page in _due_pages(store, slots, ats, after, before)])
+
+
+def _swept(store: Store, pages: list[list[Row]]) -> list[Row]:
     columns = ("queue", "slot", "next_run_at", "id", "version")
-    pages = [
-        [Found(*(row[name] for name in columns)) for row in page[:limit]]
-        for page in _due_pages(store, slots, ats, after, before)
-    ]
+    found = [[Found(*(row[name] for name in columns)) for row in page] for page in pages]
     ages = [row["updated_at"] - datetime(1970, 1, 1, tzinfo=UTC) for row in store.queues.values()]
-    return swept(pages, sum(age // timedelta(microseconds=1) for age in ages))
+    return swept(found, sum(age // timedelta(microseconds=1) for age in ages))
 
 
 @statement
