@@ -11,11 +11,12 @@ from hand_worker import HandWorker
 from store_rig import claimed, ended, own_all, query
 from waiting import wait_for
 
-from duly.actors import recorder
+from duly.actors import recorder, report_queues
 from duly.actors.context import Context
 from duly.actors.messages import Outcomes, Ownership
 from duly.actors.meters.meters import Measured
 from duly.actors.recorder import Recorder
+from duly.actors.report_queues import ReportQueues
 from duly.actors.runtime import Reply
 from duly.storage import keys
 from duly.storage.claims import Claimed
@@ -164,7 +165,8 @@ async def test_a_page_that_is_being_recorded_does_not_hold_up_the_next(
             return await completed(context) == 1
 
         await wait_for(recorded, 60, "the second report is recorded")
-        looked, recording._queues_at = again, 0.0
+        looked = again
+        recording._queues.look_again()
         await wait_for(recording._emptying.locked, 60, "it waits before it looks")
         assert again == looked
         go_on.set()
@@ -338,29 +340,29 @@ async def test_c33_a_queue_whose_name_redis_lost_is_still_read(
     await claimed(context.db, queue="quiet")
     for queue in (Q, "quiet", "forgotten"):
         await context.streams.queues.announce(queue)
-    recorder = Recorder(context)
-    await recorder._find_queues()
+    found = ReportQueues(context)
+    await found.find()
     await hand.call("FLUSHDB")
     await context.streams.queues.announce(Q)
-    recorder._queues_at = 0.0
-    await recorder._find_queues()
-    assert recorder._queues == [Q, "quiet"]
+    found.look_again()
+    await found.find()
+    assert found.names == [Q, "quiet"]
     assert await context.streams.queues.names() == {Q, "quiet"}
 
 
 async def test_a_queue_that_this_node_has_just_published_to_is_read_soon(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "_QUEUES_EVERY_S", 3_600.0)
+    monkeypatch.setattr(report_queues, "_EVERY_S", 3_600.0)
     await own_all(context.db)
     await context.streams.queues.announce(Q)
-    one = Recorder(context)
-    await one._find_queues()
+    one = ReportQueues(context)
+    await one.find()
     await context.streams.queues.announce("new")
 
     async def read() -> bool:
-        await one._find_queues()
-        return one._queues == [Q, "new"]
+        await one.find()
+        return one.names == [Q, "new"]
 
     await wait_for(read, 60, "it is read")
 
@@ -375,14 +377,14 @@ async def test_queues_that_another_node_forgets_are_no_trouble(
     reading = Recorder(context)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(reading.serve, anyio.Event())
-        await wait_for(lambda: len(reading._queues) == 150, 60, "it reads of all of them")
+        await wait_for(lambda: len(reading._queues.names) == 150, 60, "it reads of all of them")
         for queue in queues:
             assert await other.queues.forget(queue)
         await dispatched(context)
         (taken,) = await hand.read()
         await hand.report(taken)
         await hand.nothing_left()
-        await wait_for(lambda: reading._queues == [Q], 60, "it reads of those that are left")
+        await wait_for(lambda: reading._queues.names == [Q], 60, "it reads of those that are left")
         tasks.cancel_scope.cancel()
     assert await other.queues.names() == {Q}
     await other.close()
@@ -393,8 +395,8 @@ async def test_queues_that_another_node_forgets_are_no_trouble(
 async def test_a_gain_of_slots_brings_what_a_dead_node_had_read(
     fresh_database: str, redis_url: str, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "_ORPHAN_IDLE_MS", 3_600_000)
-    monkeypatch.setattr(recorder, "_QUEUES_EVERY_S", 3_600.0)
+    monkeypatch.setattr(report_queues, "_ORPHAN_IDLE_MS", 3_600_000)
+    monkeypatch.setattr(report_queues, "_EVERY_S", 3_600.0)
     async with open_context(fresh_database, redis_url, lease_ttl_s=1.0) as context:
         await dispatched(context, 3)
         for taken in await hand.read(3):
@@ -425,13 +427,13 @@ async def test_trouble_does_not_make_it_forget_what_a_gain_brings(
             raise TimeoutError
 
     monkeypatch.setattr(context.streams.reports, "take_over", take_over)
-    gaining = Recorder(context)
-    gaining._note_ownership(Ownership({1: 1}, 0.0))
+    gaining = ReportQueues(context)
+    gaining.note_ownership(Ownership({1: 1}, 0.0))
     with pytest.raises(TimeoutError):
-        await gaining._find_queues()
+        await gaining.find()
     for _ in range(2):
-        gaining._queues_at = 0.0
-        await gaining._find_queues()
+        gaining.look_again()
+        await gaining.find()
     assert idles == [2000, 2000, 10_000]
 
 
@@ -464,14 +466,14 @@ async def test_while_no_queue_is_known_the_store_is_asked_only_now_and_then(
             raise StoreUnavailableError("away")
         return []
 
-    monkeypatch.setattr(recorder, "running_queues", running)
-    one = Recorder(context)
+    monkeypatch.setattr(report_queues, "running_queues", running)
+    one = ReportQueues(context)
 
     async def look(times: int) -> int:
         before = asked
         for _ in range(times):
-            one._queues_at = 0.0
-            await one._find_queues()
+            one.look_again()
+            await one.find()
         return asked - before
 
     assert await look(3) == 3

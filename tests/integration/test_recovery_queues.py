@@ -11,7 +11,7 @@ from waiting import wait_for
 from worker_rig import running
 
 import duly
-from duly.actors import reaper, recorder
+from duly.actors import reaper, report_queues
 from duly.storage import keys
 
 TASKS = 50
@@ -90,7 +90,7 @@ def soon_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reaper, "_FORGET_QUEUE_S", 0.5)
     monkeypatch.setattr(reaper, "_FORGET_IDLE_MS", 0)
     monkeypatch.setattr(reaper, "_ROUND_S", 0.1)
-    monkeypatch.setattr(recorder, "_QUEUES_EVERY_S", 0.2)
+    monkeypatch.setattr(report_queues, "_EVERY_S", 0.2)
     monkeypatch.setattr(keys, "LIVENESS_TTL_MS", 100)
 
 

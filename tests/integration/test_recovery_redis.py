@@ -15,7 +15,7 @@ from waiting import wait_for
 from worker_rig import running
 
 import duly
-from duly.actors import old_claims, recorder, upkeep
+from duly.actors import old_claims, report_queues, upkeep
 from duly.storage import keys
 
 TASKS = 400
@@ -141,8 +141,8 @@ async def test_reports_that_a_dead_node_had_read_are_recorded(
     node: RunningNode, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also so many that they come in pages, and some that are stale by then."""
-    monkeypatch.setattr(recorder, "_ORPHAN_IDLE_MS", 200)
-    monkeypatch.setattr(recorder, "_QUEUES_EVERY_S", 0.2)
+    monkeypatch.setattr(report_queues, "_ORPHAN_IDLE_MS", 200)
+    monkeypatch.setattr(report_queues, "_EVERY_S", 0.2)
     await hand.live()
     count = 250
     await hand.call("XGROUP", "CREATE", keys.tasks("q"), keys.WORKERS_GROUP, "0", "MKSTREAM")

@@ -362,7 +362,7 @@ def _fewer_slots(slots: int) -> Iterator[None]:
         patch("secrets.token_hex", lambda size: random.randbytes(size).hex()),
         patch("duly.storage.slots.SLOTS", slots),
         patch("duly.actors.context.SLOTS", slots),
-        patch("duly.actors.recorder.SLOTS", slots),
+        patch("duly.actors.report_queues.SLOTS", slots),
         patch("duly.actors.context.SLOTS", slots),
     ):
         yield
