@@ -13,6 +13,7 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sized
 
 import anyio
+from redis.exceptions import RedisError
 
 from duly.actors import node_info
 from duly.actors.assignment import assign
@@ -65,6 +66,8 @@ class LeaseActor(Actor[Refused]):
         self._take_over = TakeOver(context, self._gained)
         self._members = Patience("registering in Redis", log, context.vitals.redis)
         self._redis = Patience("renewing leases", log, context.vitals.redis)
+        # Of no account to readiness: a majority is enough.
+        self._all_servers = Patience("using all lease servers", log)
         self._postgres = Patience("letting slots go in PostgreSQL", log)
         self._learning = Patience("reading which slots the store holds", log)
         self._started_at = from_us(context.clock.now_us())
@@ -171,10 +174,17 @@ class LeaseActor(Actor[Refused]):
 
     def _note_answers(self, servers: int) -> bool:
         """Whether a majority answered. If not, nothing is lost before its time is over."""
+        inside = self._servers.inside_cluster
         if servers < self._servers.majority:
-            self._redis.failed(TimeoutError(_NO_MAJORITY))
+            self._redis.failed(
+                TimeoutError(f"{_NO_MAJORITY}; {inside}" if inside else _NO_MAJORITY)
+            )
             return False
         self._redis.worked()
+        if inside:
+            self._all_servers.failed(RedisError(inside))
+        else:
+            self._all_servers.worked()
         return True
 
     # Looking around

@@ -24,6 +24,11 @@ _SAMPLES = 5
 _CLOCK_S = 1.0
 _SLOW_MS = 20.0
 
+_NAME_CLUSTER = (
+    "name the cluster by redis+cluster:// or rediss+cluster:// in redis_url, of nodes and of workers, "
+    "and servers outside of it in lease_redis_urls"
+)
+_NO_CLUSTER = "name a server of its own in lease_redis_urls, outside of any cluster"
 
 Level = Literal["ok", "warn", "bad"]
 
@@ -148,7 +153,10 @@ def _clocks(samples: Sequence[tuple[float, float]]) -> Iterator[_Said]:
 
 
 async def redis(url: str, about: str, *, streams: bool) -> tuple[list[Finding], str | None]:
-    """A server, and its run id, by which one that is named twice is known; `streams`: not for leases alone."""
+    """A server that a plain URL names; `streams`: not for leases alone.
+
+    And its run id, by which one that is named twice is known; None if it cannot be used.
+    """
     client = connect(url, name="duly-doctor")
     try:
         raw = await call(client, "INFO", timeout_s=_TIMEOUT_S)
@@ -162,7 +170,16 @@ async def redis(url: str, about: str, *, streams: bool) -> tuple[list[Finding], 
     finally:
         await client.aclose()
     info: dict[str, Any] = raw
-    return server(info, took_ms, about, streams=streams), str(info.get("run_id"))
+    found = server(info, took_ms, about, streams=streams)
+    if is_inside_cluster(info):
+        advice = _NAME_CLUSTER if streams else _NO_CLUSTER
+        return [Finding("bad", about, "it is one of a Redis Cluster", advice), *found], None
+    return found, str(info.get("run_id"))
+
+
+def is_inside_cluster(info: dict[str, Any]) -> bool:
+    """Whether a server runs in cluster mode, also one that has met no other yet."""
+    return info.get("redis_mode") == "cluster" or str(info.get("cluster_enabled", 0)) == "1"
 
 
 def server(info: dict[str, Any], took_ms: float, about: str, *, streams: bool) -> list[Finding]:
@@ -214,7 +231,7 @@ def _persistence(info: dict[str, Any]) -> Iterator[_Said]:
 
 
 def leases(run_ids: Sequence[str | None]) -> list[Finding]:
-    """Whether the lease servers make a majority; `run_ids`: of each, None if it does not answer."""
+    """Whether the lease servers make a majority; `run_ids`: of each, None if it cannot be used."""
     about, count = "lease servers", len(run_ids)
     alive = [one for one in run_ids if one is not None]
     needed = count // 2 + 1
@@ -223,8 +240,8 @@ def leases(run_ids: Sequence[str | None]) -> list[Finding]:
         found.append(Finding("bad", about, "one server is named twice: its loss may cost the majority",
                              "name each server once, on machines of their own"))  # fmt: skip
     if len(alive) < needed:
-        found.append(Finding("bad", about, f"{len(alive)} of {count} answer, {needed} have to",
+        found.append(Finding("bad", about, f"{len(alive)} of {count} can be used, {needed} have to",
                              "nodes fire nothing until a majority is there"))  # fmt: skip
     elif not found:
-        found.append(Finding("ok", about, f"{len(alive)} of {count} answer, {needed} have to"))
+        found.append(Finding("ok", about, f"{len(alive)} of {count} can be used, {needed} have to"))
     return found

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from redis.asyncio import Redis
 
 from duly.storage import keys
-from duly.storage.redis import TROUBLE, Scripts, call, connect, text
+from duly.storage.redis import TROUBLE, InsideClusterError, Scripts, call, connect, text
 
 _DRIFT_SHARE = 0.01
 _DRIFT_S = 0.002
@@ -51,11 +51,26 @@ class LeaseServers:
         self._clients: list[Redis] = [connect(url, name=f"duly-lease-{holder}") for url in urls]
         self._timeout_s = timeout_s
         self._scripts = [Scripts(client, timeout_s) for client in self._clients]
+        self._inside: dict[int, str] = {}  # place among the servers -> what it said
         self.majority = len(urls) // 2 + 1
         self._renewed: tuple[list[int], list[str]] = (
             [],
             [],
         )  # slots of the last renewal, and their keys
+
+    @property
+    def inside_cluster(self) -> str | None:
+        """Which servers have shown to be of a Redis Cluster, and what to do; None if none has.
+
+        It has no server for the keys of all slots. The number is the place in `lease_redis_urls`, from 0 on.
+        """
+        if not self._inside:
+            return None
+        those = (
+            f"lease server {at} is one of a Redis Cluster ({said})"
+            for at, said in sorted(self._inside.items())
+        )
+        return f"{', '.join(those)}: name servers of their own in lease_redis_urls"
 
     async def take(self, slots: Sequence[int], early: Collection[int] = ()) -> Held:
         """Take those of `slots` that are free; a minority's worth is released at once.
@@ -134,16 +149,21 @@ class LeaseServers:
         return Held(held, self.valid_s, len(answers), young), granted
 
     async def _everywhere(self, script: str, names: list[str], args: list[Any]) -> list[Any]:
-        async def one(scripts: Scripts) -> Any:
+        async def one(at: int) -> Any:
             try:
-                return await scripts.run(script, names, args)
+                answer = await self._scripts[at].run(script, names, args)
+            except InsideClusterError as error:
+                self._inside[at] = error.said
+                return None
             # Not granted by this server; the majority decides. ValueError: it does not talk Redis.
             except (*TROUBLE, ValueError):
                 return None
+            self._inside.pop(at, None)
+            return answer
 
         if len(self._scripts) == 1:  # the usual case needs no task of its own
-            return [await one(self._scripts[0])]
-        return list(await asyncio.gather(*(one(scripts) for scripts in self._scripts)))
+            return [await one(0)]
+        return list(await asyncio.gather(*map(one, range(len(self._scripts)))))
 
 
 def _names(slots: Sequence[int]) -> list[str]:

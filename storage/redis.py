@@ -20,12 +20,19 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from duly.storage.cluster_url import is_cluster
 from duly.storage.redis_client import Client
 from duly.storage.redis_cluster import ClusterClient
-from duly.storage.redis_errors import PrimaryAwayError, is_lost, is_of_one_queue, lost_as_trouble
+from duly.storage.redis_errors import (
+    InsideClusterError,
+    PrimaryAwayError,
+    inside_cluster,
+    is_lost,
+    is_of_one_queue,
+    lost_as_trouble,
+)
 from duly.storage.sentinel import SCHEME, master_client
 
 __all__ = [
-    "TROUBLE", "AnyRedis", "PrimaryAwayError", "Scripts", "Word", "call", "connect", "connect_any", "is_of_one_queue",
-    "lost_as_trouble", "server_time_s", "text",
+    "TROUBLE", "AnyRedis", "InsideClusterError", "PrimaryAwayError", "Scripts", "Word", "call", "connect", "connect_any",
+    "is_of_one_queue", "lost_as_trouble", "server_time_s", "text",
 ]  # fmt: skip
 
 AnyRedis = Redis | ClusterClient
@@ -80,7 +87,7 @@ def _raw(client: _Client) -> _Client:
 
 
 async def call(client: AnyRedis, *words: Word, timeout_s: float) -> Any:
-    """Run one command. Raises one of `TROUBLE`."""
+    """Run one command. Raises one of `TROUBLE`; InsideClusterError if a plain URL leads into a Redis Cluster."""
     execute: Callable[..., Coroutine[Any, Any, Any]] = client.execute_command
     try:
         async with asyncio.timeout(timeout_s):
@@ -94,9 +101,11 @@ async def call(client: AnyRedis, *words: Word, timeout_s: float) -> Any:
             raise client.slow(words) from error
         raise
     except ResponseError as error:
-        if "READONLY" in str(error) and not isinstance(
-            client, ClusterClient
-        ):  # also from inside a script
+        if isinstance(client, ClusterClient):
+            raise
+        if (wrong := inside_cluster(error)) is not None:
+            raise wrong from error
+        if "READONLY" in str(error):  # also from inside a script
             # The master has become a replica: whoever calls next asks anew where the master is.
             await client.connection_pool.disconnect(inuse_connections=False)
         raise

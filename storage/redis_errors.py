@@ -2,8 +2,27 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
-from redis.exceptions import OutOfMemoryError, ResponseError
+from redis.exceptions import (
+    AskError,
+    ClusterCrossSlotError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    OutOfMemoryError,
+    ResponseError,
+    TryAgainError,
+)
+
+_OF_A_CLUSTER: Final = {
+    MovedError: "MOVED",
+    AskError: "ASK",
+    TryAgainError: "TRYAGAIN",
+    ClusterCrossSlotError: "CROSSSLOT",
+    ClusterDownError: "CLUSTERDOWN",
+}
+"""What no other server answers, and the word of it that the library takes off the text; subclasses first."""
 
 
 class PrimaryAwayError(ResponseError):
@@ -15,6 +34,30 @@ class PrimaryAwayError(ResponseError):
 
 class PrimaryRefusesError(PrimaryAwayError, OutOfMemoryError):
     """The primary answers, and takes no writes: it is out of memory, or lacks replicas or a place to save to."""
+
+
+class InsideClusterError(ResponseError):
+    """A plain URL leads to a server of a Redis Cluster, which has some of the keys at most: the URL is wrong.
+
+    `said`: the server's own words.
+    """
+
+    def __init__(self, said: str) -> None:
+        self.said = said
+        super().__init__(
+            f"this server is one of a Redis Cluster ({said}): name the cluster by redis+cluster:// "
+            "or rediss+cluster://, and give the leases servers of their own"
+        )
+
+
+def inside_cluster(error: BaseException) -> InsideClusterError | None:
+    """What to raise where a client of one server gets this error; None if it tells of no cluster."""
+    if isinstance(error, MasterDownError):
+        return None  # the library's subclass of ClusterDownError: any replica may say so
+    for kind, word in _OF_A_CLUSTER.items():
+        if isinstance(error, kind):
+            return InsideClusterError(f"{word} {str(error).removeprefix(word).strip()}".strip())
+    return None
 
 
 def is_of_one_queue(error: BaseException) -> bool:

@@ -1,5 +1,6 @@
 """The lease actor with lease servers that answer as the test says, on a real store."""
 
+import logging
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -32,6 +33,7 @@ class FakeServers:
     def __init__(self) -> None:
         self.free = ALL
         self.answering = 3
+        self.inside_cluster: str | None = None
         self.valid_s = TTL_S
         self.forgot: frozenset[int] = frozenset()
         """Free only because servers have lost what they knew of these."""
@@ -166,6 +168,27 @@ async def test_c19_without_a_majority_it_owns_until_its_time_is_over(rig: Rig) -
     rig.servers.answering = 2
     told = await rig.round()
     assert set(told.epochs.values()) == {2}
+    assert not rig.context.vitals.redis.now
+
+
+async def test_lease_servers_of_a_redis_cluster_are_told_of(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.servers.inside_cluster = "server 2 is of a cluster"
+    for _ in range(3):
+        await rig.round()
+    said = "using all lease servers fails, trying on: server 2 is of a cluster"
+    assert caplog.messages.count(said) == 1
+    assert not rig.context.vitals.redis.now, "a majority is enough"
+    rig.servers.answering = 1
+    await rig.round()
+    assert rig.context.vitals.redis.now["renewing leases"].detail == (
+        "no majority of the lease servers answers; server 2 is of a cluster"
+    )
+    rig.servers.answering, rig.servers.inside_cluster = 3, None
+    caplog.set_level(logging.INFO)
+    await rig.round()
+    assert any("using all lease servers works again" in line for line in caplog.messages)
     assert not rig.context.vitals.redis.now
 
 
