@@ -2,11 +2,15 @@
 
 import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+from redis_cluster import TestCluster, cluster
 from store_rig import opened
 
 from duly.storage.database import Database
+from duly.storage.redis import connect_any
+from duly.storage.redis_cluster import ClusterClient
 from duly.storage.streams import Streams
 
 
@@ -23,6 +27,22 @@ async def streams(redis_url: str) -> AsyncIterator[Streams]:
     one = Streams(redis_url, "node-a", timeout_s=5.0)
     yield one
     await one.close()
+
+
+@pytest.fixture
+async def servers(tmp_path: Path) -> AsyncIterator[TestCluster]:
+    """A Redis Cluster of this test's own, whose servers it may stop, pause and change."""
+    async with cluster(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def client(servers: TestCluster) -> AsyncIterator[ClusterClient]:
+    """A client of that cluster."""
+    made = connect_any(servers.url, name="test")
+    assert isinstance(made, ClusterClient)
+    yield made
+    await made.aclose()
 
 
 @pytest.fixture

@@ -2,34 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from redis.crc import key_slot
-from redis_cluster import TestCluster, cluster, command, node_id
+from redis_cluster import TestCluster, command, node_id
 from waiting import wait_for
 
 from duly.storage import keys
 from duly.storage.conveyor import Conveyor
-from duly.storage.redis import TROUBLE, PrimaryAwayError, call, connect_any
+from duly.storage.redis import TROUBLE, PrimaryAwayError, call
 from duly.storage.redis_cluster import ClusterClient
 
 WAIT_S = 60
-
-
-@pytest.fixture
-async def servers(tmp_path: Path) -> AsyncIterator[TestCluster]:
-    async with cluster(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-async def client(servers: TestCluster) -> AsyncIterator[ClusterClient]:
-    made = connect_any(servers.url, name="test")
-    assert isinstance(made, ClusterClient)
-    yield made
-    await made.aclose()
 
 
 async def entry(servers: TestCluster, queue: str) -> None:

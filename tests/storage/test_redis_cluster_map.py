@@ -1,33 +1,16 @@
 """The map of a Redis Cluster: which server is asked for it, when, and servers that do not tell their names."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import MovedError
-from redis_cluster import TestCluster, cluster, command
+from redis_cluster import TestCluster, command
 from waiting import wait_for
 
 from duly.storage.channel import subscribed
-from duly.storage.redis import TROUBLE, call, connect_any
+from duly.storage.redis import TROUBLE, call
 from duly.storage.redis_cluster import ClusterClient
 
 WAIT_S = 60
-
-
-@pytest.fixture
-async def servers(tmp_path: Path) -> AsyncIterator[TestCluster]:
-    async with cluster(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-async def client(servers: TestCluster) -> AsyncIterator[ClusterClient]:
-    made = connect_any(servers.url, name="test")
-    assert isinstance(made, ClusterClient)
-    yield made
-    await made.aclose()
 
 
 async def test_servers_are_asked_for_the_map_in_turn(
