@@ -106,7 +106,8 @@ class Dispatcher(Actor[DispatcherMessage]):
 
     def _take(self, message: DispatcherMessage) -> None:
         if isinstance(message, Due):
-            self._add(row for row in message.rows if not self._firing.is_under_way(row.id))
+            rows = (row for row in message.rows if not self._firing.is_under_way(row.id))
+            self._add(rows, brought=message.brought)
         elif isinstance(message, Sought):
             message.reply.set(unknown(message.names, self._knows))
         elif isinstance(message, Capacity):
@@ -142,7 +143,7 @@ class Dispatcher(Actor[DispatcherMessage]):
             self._queues[name] = Line(floor, monotonic, lambda: full_of(len(self._turns)))
         return self._queues[name]
 
-    def _add(self, rows: Iterable[DueRow]) -> None:
+    def _add(self, rows: Iterable[DueRow], *, brought: bool) -> None:
         paused = self._context.controls.paused
         for row in rows:
             ready = self._queue(row.queue).ready
@@ -151,17 +152,17 @@ class Dispatcher(Actor[DispatcherMessage]):
                 continue
             if not len(ready) and row.queue not in self._turns:
                 self._turns.append(row.queue)
-            ready.add(row)
+            ready.add(row, brought=brought)
             if ready.saturated or ready.saturated_keys:
                 self._saturation.note(row.queue)
 
     def _refilled(self, message: Refilled) -> None:
         ready = self._queue(message.queue).ready
         if message.key is None:
-            ready.refilled(message.complete, message.last)
+            ready.refilled(message.complete, message.last, message.until_us)
         else:
             ready.key_refilled(message.key, message.complete)
-            self._take_turns(message.queue)
+        self._take_turns(message.queue)
         self._saturation.note(message.queue)
         self._forget_if_idle(message.queue)
 
@@ -265,7 +266,7 @@ class Dispatcher(Actor[DispatcherMessage]):
             self._holds.tried(name, rows, fired.held, limited=limited)
             self._saturation.note(name)
             owned = self._ownership.epochs
-            self._add(row for row in fired.unclaimed if row.slot in owned)
+            self._add((row for row in fired.unclaimed if row.slot in owned), brought=True)
             return fired.claimed
         finally:
             self._under_way -= 1

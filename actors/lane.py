@@ -11,10 +11,13 @@ from duly.storage.slots import DueRow
 Place = tuple[int, datetime, UUID, DueRow]
 """The better row's is the smaller: priority (negated), due time, id."""
 
+Order = tuple[int, datetime]
+"""Its first two."""
+
 _TAKEN_MAX = 1_000
 
 
-def order_of(row: DueRow) -> tuple[int, datetime]:
+def order_of(row: DueRow) -> Order:
     """By priority and due time; the better row's is the smaller."""
     return -row.priority, row.next_run_at
 

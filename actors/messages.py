@@ -58,9 +58,13 @@ class TurnedAway(NamedTuple):
 
 
 class Due(NamedTuple):
-    """ticker, prefetcher -> dispatcher: these are due now, in due order."""
+    """ticker, prefetcher -> dispatcher: these are due now, in due order.
+
+    `brought`: by a refill, the best that the store has; else they have just fallen due.
+    """
 
     rows: Sequence[DueRow]
+    brought: bool = False
 
 
 class Missed(NamedTuple):
@@ -97,13 +101,15 @@ class Refilled(NamedTuple):
     """prefetcher -> dispatcher: the best that is due of a queue was sent; `complete`: all of it.
 
     With `key` only of that concurrency key. Else `last` is the last row sent, if what follows it is in the store alone
-    and comes in order of priority and due time, without turns.
+    and comes in order of priority and due time, without turns. `until_us`: of what was due by then on the cluster's
+    clock, in microseconds; it was read after that.
     """
 
     queue: str
     complete: bool
     key: str | None = None
     last: DueRow | None = None
+    until_us: int = 0
 
 
 class Freed(NamedTuple):

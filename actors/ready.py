@@ -1,7 +1,7 @@
 """The due tasks of one queue that wait for capacity, in the order of `lanes`.
 
-Once a row was turned away, what comes after it in that order is left to the store, too, though there may be room:
-else what falls due later would run before it, for as long as more falls due than runs.
+Once a row was turned away, what falls due after it in that order is left to the store, too, though there may be room
+(see `boundary`): else it would run before that row, for as long as more falls due than runs.
 
 Those with a concurrency key come through the lot of their key (`key_lot`), and the bounds of both are apart: what
 waits for its key takes no room from the others.
@@ -9,11 +9,11 @@ waits for its key takes no room from the others.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from uuid import UUID
 
+from duly.actors.boundary import BEFORE_ALL, Boundary
 from duly.actors.key_lot import KEPT, KeyLot
-from duly.actors.lane import Place, order_of
+from duly.actors.lane import Place
 from duly.actors.lanes import Lanes, place_of
 from duly.storage.slots import DueRow
 
@@ -26,10 +26,11 @@ So of few queues: see `full_of`.
 BROUGHT = 10_000
 """Rows that are read of the store at once, at most: so many hold up neither PostgreSQL nor the loop for long."""
 
-LOW = 2_500
+LOW = 5_000
 """A saturated queue with no more rows than this has room for the next from the store."""
 
 _OF_ALL = 100_000
+_ASIDE = 5  # a fifth of what fits in line is more than falls due during a refill, but in a spike
 _MAKES_WAY = 1_000  # of a full queue, when better rows come: there is room for as many then
 
 
@@ -48,8 +49,7 @@ class ReadyQueue:
         self._line = Lanes()
         self._lots: dict[str, KeyLot] = {}
         self._in_lots = 0
-        self._turned_away = False  # since `asked`
-        self._store_goes_on: tuple[int, datetime] | None = None
+        self._boundary = Boundary(lambda: self._full() // _ASIDE)
         self._is_best_known = True
         self.saturated = False
         """Rows were turned away: the store holds due ones that this queue does not know."""
@@ -69,6 +69,10 @@ class ReadyQueue:
         """It can take in what was turned away, or does not know yet whether that was the best there is."""
         return self.saturated and (len(self) <= LOW or not self._is_best_known)
 
+    def asks(self, now_us: int) -> bool:
+        """Whether it is hungry, and to be asked for now (µs, cluster's clock)."""
+        return self.hungry and self._boundary.asks(now_us)
+
     @property
     def hungry_keys(self) -> list[str]:
         """Of the saturated keys, those that can take in what was turned away."""
@@ -87,16 +91,22 @@ class ReadyQueue:
         known = self._rows.get(task_id)
         return known is not None and known[-1].version >= version
 
-    def add(self, row: DueRow) -> None:
-        """Take a row in, unless it is there already or there are enough better ones."""
+    def add(self, row: DueRow, *, brought: bool = False) -> None:
+        """Take a row in, unless it is there already or there are enough better ones.
+
+        `brought` from the store, or from an attempt to claim it: no better one has to be read before it.
+        """
         known = self._rows.get(row.id)
         if known is not None:
             if known[-1].version >= row.version:
                 return
             self._discard(known)
+        if not self._boundary.forget(row):
+            return
+        self._boundary.brought_new |= brought
         place = place_of(row)
         if row.concurrency_key is None:
-            self._stand(place)
+            self._stand(place, brought=brought)
         else:
             self._wait(row.concurrency_key, place)
 
@@ -124,7 +134,7 @@ class ReadyQueue:
             if key is not None and key in self._lots:
                 self._lots[key].tried(count - without_room[key], without_room[key])
         for row in held:
-            self.add(row)
+            self.add(row, brought=True)
         keys = {row.concurrency_key for row in rows if row.concurrency_key is not None}
         for key in keys:
             self._let_out(key)
@@ -149,6 +159,7 @@ class ReadyQueue:
 
     def keep_slots(self, slots: frozenset[int]) -> None:
         """Drop the rows of slots that are not ours any more."""
+        self._boundary.keep_slots(slots)
         self._dropped(self._line.drop_where(lambda row: row.slot not in slots))
         for key, lot in list(self._lots.items()):
             gone = lot.keep_slots(slots)
@@ -160,21 +171,29 @@ class ReadyQueue:
     def leave_to_store(self) -> None:
         """Turn all rows away: none of them has its turn for a long while."""
         self.keep_slots(frozenset())
-        self.saturated = self._turned_away = True
+        self.saturated = True
+        self._boundary.turned_away(BEFORE_ALL)
 
-    def asked(self) -> None:
-        """The store's rows of this queue are about to be read, the best first."""
-        self._turned_away = False
-        self._is_best_known = True
-        self._store_goes_on = None
+    def asked(self, now_us: int) -> None:
+        """The store's rows of this queue are about to be read, the best first. µs on the cluster's clock.
 
-    def refilled(self, complete: bool, last: DueRow | None = None) -> None:
-        """They have been read and added; `complete`: all of them. `last`: beyond it only the store knows who is next."""
-        if complete and not self._turned_away:
+        It may be said again and again until they have been. If that is in vain, what fell due waits no longer.
+        """
+        self._stand_all(self._boundary.asked(now_us))
+
+    def refilled(self, complete: bool, last: DueRow | None = None, until_us: int = 0) -> None:
+        """They have been read and added; `complete`: all of them. `last`, `until_us`: see `Refilled`."""
+        boundary = self._boundary
+        aside = boundary.refilled(last, until_us, takes_turns=self._line.takes_turns)
+        if complete and not boundary.missed_some:
             self.saturated = False
-        if last is not None:
-            self._leave_beyond(order_of(last))
-            self._dropped(self._line.drop_where(self._is_for_the_store))
+        if boundary.is_set:
+            self.saturated = True
+            beyond = self._line.drop_where(boundary.is_before)
+            boundary.keep_early(beyond)
+            self._dropped(beyond)
+        self._stand_all(aside)
+        self._is_best_known = True
 
     def key_asked(self, key: str) -> None:
         """The same of the rows of one key."""
@@ -191,42 +210,34 @@ class ReadyQueue:
 
     # Places
 
-    def _stand(self, place: Place) -> None:
+    def _stand(self, place: Place, *, brought: bool = False) -> None:
         """Stand in line, unless it is full of better rows, or better ones are in the store."""
-        if self._store_goes_on is not None and self._is_for_the_store(place[-1]):
-            self._turned_away = True
-            self._gone(place)
+        if not brought and self._boundary.is_before(place[-1]):
+            self._boundary.put_aside(place)
             return
-        if len(self._line) >= BROUGHT and len(self._line) >= (full := self._full()):
+        is_full = len(self._line) >= BROUGHT and len(self._line) >= self._full()
+        if is_full:
             if not self.saturated:
                 self._is_best_known = False
-            self.saturated = self._turned_away = True
+            self.saturated = True
             if self._line.is_below_all(place):
-                self._leave_beyond(place[:2])
+                self._turned_away([place])
                 self._gone(place)
                 return
-            dropped = self._line.trim(full - _MAKES_WAY)
-            self._leave_beyond(min(dropped)[:2])
-            self._dropped(dropped)
         self._rows[place[-1].id] = place
         self._line.add(place)
+        if is_full:  # this one may be among those that make way
+            dropped = self._line.trim(self._full() + 1 - _MAKES_WAY)
+            self._turned_away(dropped)
+            self._dropped(dropped)
 
-    def _leave_beyond(self, order: tuple[int, datetime]) -> None:
-        """The store has a row of this order that is not in line: what comes after it does not go before it.
+    def _stand_all(self, places: Iterable[Place]) -> None:
+        for place in places:
+            self._stand(place)
 
-        Where fairness keys take turns it may.
-        """
-        known = self._store_goes_on
-        if (known is None or order < known) and not self._line.takes_turns:
-            self._store_goes_on = order
-            self.saturated = True  # so that it is asked for
-
-    def _is_for_the_store(self, row: DueRow) -> bool:
-        """Whether a better row is in the store; not of one that has a turn of its own."""
-        known = self._store_goes_on
-        if known is None or row.fairness_key is not None or row.concurrency_key is not None:
-            return False
-        return order_of(row) > known
+    def _turned_away(self, places: list[Place]) -> None:
+        self._boundary.turned_away(min(places)[:2], takes_turns=self._line.takes_turns)
+        self._boundary.keep_early(places)
 
     def _wait(self, key: str, place: Place) -> None:
         """Wait for the key, as long as there is something to wait for."""

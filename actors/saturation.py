@@ -23,6 +23,7 @@ class Saturation:
         self._saturated: set[str] = set()
         self._told = Saturated(frozenset(), frozenset())
         self._tell_at = 0.0
+        self._was_refused = False
         self._with_keys: set[str] = set()  # queues that have saturated keys
         self._told_keys = SaturatedKeys(frozenset(), frozenset())
         self._tell_keys_at = 0.0
@@ -61,18 +62,21 @@ class Saturation:
             self._tell_keys()
 
     def _tell_queues(self) -> None:
+        clock = self._context.clock
+        now, now_us = clock.monotonic(), clock.now_us() - clock.ahead_us
         able = self._saturated - self._context.controls.paused
-        hungry = frozenset(name for name in able if self._queues[name].ready.hungry)
+        hungry = frozenset(name for name in able if self._queues[name].ready.asks(now_us))
         state = Saturated(frozenset(self._saturated), hungry)
-        now = self._context.clock.monotonic()
-        if state == self._told and now < self._tell_at:
+        is_told = state.queues == self._told.queues and not hungry
+        if now < self._tell_at and (is_told or self._was_refused):
+            return
+        self._was_refused = not self._context.boxes.prefetcher.offer(state)
+        if self._was_refused:
+            self._tell_at = now + _TELL_SOON_S
             return
         for name in hungry:
-            self._queues[name].ready.asked()
-        if self._context.boxes.prefetcher.offer(state):
-            self._told, self._tell_at = state, now + _TELL_EVERY_S
-        else:
-            self._tell_at = now + _TELL_SOON_S
+            self._queues[name].ready.asked(now_us)
+        self._told, self._tell_at = state, now + _TELL_EVERY_S
 
     def _tell_keys(self) -> None:
         now = self._context.clock.monotonic()

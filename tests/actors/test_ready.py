@@ -4,17 +4,23 @@ import random
 import time
 from datetime import datetime
 
-from firing_rig import SLOTS, due_row
+from firing_rig import SLOTS, at, due_row
 
 from duly.actors.ready import BROUGHT, FULL, LOW, ReadyQueue, full_of
 from duly.storage.slots import DueRow
+from duly.wheel.durations import to_us
 
 
 def filled(count: int, priority: int = 5) -> ReadyQueue:
     queue = ReadyQueue()
     for number in range(count):
-        queue.add(due_row(number, priority=priority))
+        queue.add(fallen_due(due_row(number, priority=priority)))
     return queue
+
+
+def fallen_due(row: DueRow) -> DueRow:
+    """As it is passed on when its time has come."""
+    return row._replace(ticked_us=to_us(row.next_run_at))
 
 
 def rank(row: DueRow) -> tuple[int, datetime]:
@@ -114,15 +120,15 @@ def test_a_full_queue_costs_little_whatever_comes() -> None:
 def test_hungry_when_little_is_left_until_all_was_read() -> None:
     queue = filled(FULL + 1)
     assert queue.hungry, "what came first need not be the best that there is"
-    queue.asked()
+    queue.asked(0)
     queue.refilled(complete=False)
     assert not queue.hungry
     queue.take(FULL - LOW)
     assert queue.hungry
-    queue.asked()
+    queue.asked(0)
     queue.refilled(complete=False)
     assert queue.saturated
-    queue.asked()
+    queue.asked(0)
     queue.refilled(complete=True)
     assert not queue.saturated
     assert not queue.hungry
@@ -130,7 +136,7 @@ def test_hungry_when_little_is_left_until_all_was_read() -> None:
 
 def test_a_row_turned_away_after_the_question_keeps_it_saturated() -> None:
     queue = filled(FULL + 1)
-    queue.asked()
+    queue.asked(0)
     queue.add(due_row(FULL + 2))
     queue.refilled(complete=True)
     assert queue.saturated
@@ -151,7 +157,7 @@ def test_keeps_only_slots_that_are_ours() -> None:
 def test_what_is_due_after_a_row_that_was_turned_away_does_not_run_before_it() -> None:
     queue = filled(FULL)
     queue.add(due_row(FULL + 1))
-    queue.asked()
+    queue.asked(0)
     queue.add(due_row(FULL + 1))
     queue.refilled(complete=False)
     queue.take(FULL - 5_000)
@@ -168,11 +174,11 @@ def test_what_is_due_after_a_row_that_was_turned_away_does_not_run_before_it() -
 def test_what_came_while_the_store_was_read_does_not_run_before_what_is_still_there() -> None:
     queue = filled(FULL + 1)
     queue.take(FULL - LOW)
-    queue.asked()
+    queue.asked(0)
     queue.add(due_row(3 * FULL))
     brought = [due_row(FULL + number) for number in range(100)]
     for row in brought:
-        queue.add(row)
+        queue.add(row, brought=True)
     queue.refilled(complete=False, last=brought[-1])
     queue.add(due_row(2 * FULL))
     assert queue.saturated
@@ -182,14 +188,115 @@ def test_what_came_while_the_store_was_read_does_not_run_before_what_is_still_th
 def test_all_is_taken_in_again_once_the_store_has_no_more() -> None:
     queue = filled(FULL + 1)
     queue.take(FULL)
-    queue.add(due_row(FULL + 5))
+    turned_away = due_row(FULL + 5)
+    queue.add(turned_away)
     assert len(queue) == 0
-    queue.asked()
-    queue.add(due_row(FULL + 5))
+    queue.asked(0)
+    queue.add(turned_away, brought=True)
     queue.refilled(complete=True)
     queue.add(due_row(FULL + 9))
     assert len(queue) == 2
     assert not queue.saturated
+
+
+def test_what_falls_due_while_the_store_is_read_waits_until_that_is_over() -> None:
+    """However many that are: as many as are kept aside, and more."""
+    for count in (10, FULL):
+        queue = filled(FULL + 1)
+        queue.take(FULL)
+        queue.asked(0)
+        fallen = [due_row(2 * FULL + number) for number in range(count)]
+        for row in fallen:
+            queue.add(row)
+        assert len(queue) == 0, "the store has better ones"
+        brought = due_row(FULL)
+        queue.add(brought, brought=True)
+        assert queue.take(FULL) == [brought]
+        queue.refilled(complete=True)
+        assert queue.take(FULL) == (fallen if count == 10 else [])
+        assert queue.saturated == queue.asks(1) == (count == FULL)
+
+
+def test_what_fell_due_before_the_store_was_read_is_not_taken_twice() -> None:
+    """It may have been cancelled since, or be what is brought; but not if it was told of ahead of its time."""
+    queue = filled(FULL + 1)
+    queue.take(FULL)
+    now_us = to_us(at(2 * FULL))
+    seen = due_row(2 * FULL)._replace(ticked_us=now_us)
+    ahead = due_row(2 * FULL + 0.04)._replace(ticked_us=now_us)
+    queue.add(seen)
+    queue.add(ahead)
+    queue.asked(0)
+    queue.refilled(complete=True, until_us=now_us)
+    assert queue.take(FULL) == [ahead]
+
+
+def test_a_store_that_cannot_be_read_holds_up_nobody_for_ever() -> None:
+    queue = filled(FULL + 1)
+    queue.take(FULL)
+    fallen = [due_row(2 * FULL + number) for number in range(10)]
+    for now in range(1, 12):
+        queue.asked(now * 1_000_000)
+        queue.add(fallen[min(now - 1, 8)])
+        assert len(queue) == 0
+    queue.asked(11_000_001)
+    queue.add(fallen[9])
+    assert queue.take(FULL) == fallen
+    assert queue.hungry
+
+
+def test_of_a_queue_that_was_paused_nothing_goes_before_what_is_in_the_store() -> None:
+    queue = filled(10)
+    queue.leave_to_store()
+    queue.add(due_row(20))
+    assert len(queue) == 0
+    assert queue.hungry
+
+
+def test_a_later_version_of_what_fell_due_meanwhile_counts() -> None:
+    queue = filled(FULL + 1)
+    queue.take(FULL)
+    queue.asked(0)
+    for version in (1, 2, 1):
+        queue.add(due_row(2 * FULL, number=1, version=version))
+    queue.refilled(complete=True)
+    assert [row.version for row in queue.take(10)] == [2]
+
+
+def test_asks_again_at_once_only_if_that_was_of_avail() -> None:
+    queue = filled(FULL + 1)
+    queue.take(FULL)
+    known = due_row(1)
+    queue.asked(1)
+    queue.add(known, brought=True)
+    assert not queue.asks(1_900_000), "it is being read"
+    assert queue.asks(2_000_001), "the question may be lost"
+    queue.refilled(complete=False, until_us=1)
+    assert queue.asks(2)
+    queue.asked(2)
+    queue.add(known, brought=True)
+    queue.refilled(complete=False, until_us=2)
+    assert queue.hungry
+    assert not queue.asks(900_000)
+    assert queue.asks(1_000_002)
+
+
+def test_the_answer_to_an_earlier_question_is_not_taken_for_that_to_the_last() -> None:
+    """It was put twice, as may be where an answer takes long."""
+    queue = filled(FULL + 1)
+    queue.take(FULL)
+    queue.asked(10)
+    queue.asked(20)
+    queue.refilled(complete=False, last=due_row(FULL), until_us=10)
+    # More than is kept aside; the second answer, which is on its way, knows nothing of them.
+    for number in range(FULL):
+        queue.add(fallen_due(due_row(2 * FULL + number)))
+    queue.asked(30)
+    queue.refilled(complete=True, until_us=20)
+    assert queue.saturated
+    later = due_row(4 * FULL)
+    queue.add(later)
+    assert later not in queue.take(FULL)
 
 
 def test_a_queue_that_begins_in_the_midst_of_a_refill_asks_for_what_it_leaves_to_the_store() -> (
