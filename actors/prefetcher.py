@@ -8,7 +8,7 @@ Three readers over the same index:
              the wheel nor the dispatcher knows: it finds what a lost wake or a late commit left behind
              the cursors. Where sweeps take long, they come less often and look further ahead
     refill   brings the best of a queue that has more due than the dispatcher can hold, or of a
-             concurrency key of it
+             concurrency key of it (see `refills`); it does not wait for the others, since workers may wait for it
 
 Such a queue or key is *saturated*: pass and sweep read only what is due later of it, so that each of
 its tasks is seen once, when it falls due, and takes part by its priority.
@@ -23,24 +23,20 @@ from uuid import UUID
 import anyio.lowlevel
 
 from duly.actors.context import Context
-from duly.actors.key_lot import KEPT
-from duly.actors.lane import order_of
 from duly.actors.messages import (
-    Due,
+    Ownership,
     PrefetcherMessage,
-    Refilled,
     Saturated,
     SaturatedKeys,
     Schedule,
     Sought,
-    TurnedAway,
 )
 from duly.actors.patience import Patience
-from duly.actors.ready import BROUGHT
+from duly.actors.refills import Refills
 from duly.actors.runtime import Actor, ActorCrashedError, Mailbox, MailboxClosedError, Reply
 from duly.storage import slots, sweeps
 from duly.storage.errors import StoreUnavailableError
-from duly.storage.slots import BEGINNING, Best, Cursor, DueRow
+from duly.storage.slots import BEGINNING, Cursor, DueRow
 from duly.storage.sweeps import Name
 from duly.wheel.durations import from_us
 
@@ -55,8 +51,6 @@ _SWEEP_SHARE = 5  # where it takes long, since much is due: a fifth of the time 
 _SWEEP_LATEST_S = 2.0
 _PAGE = 2000
 _NAMES = 30_000  # 24 bytes each; more than a queue holds in line
-_BITE = 500
-_FAIR_KEYS = 500  # that one refill brings; more are brought by turns
 _ANSWER_S = 0.5
 _FULL_S = 0.5  # between looks whether the wheel has room again
 
@@ -76,50 +70,80 @@ class Prefetcher(Actor[PrefetcherMessage]):
         self._cursors: _Cursors = {}
         self._unfinished: set[int] = set()
         self._swept: _Cursors = {}  # how far, in slots with more than a page due
-        self._saturated: frozenset[str] = frozenset()
-        self._hungry: set[str] = set()
-        self._saturated_keys: frozenset[tuple[str, str]] = frozenset()
-        self._hungry_keys: set[tuple[str, str]] = set()
-        self._fair_after: dict[str, str] = {}  # queue -> where its fairness keys go on
+        self._refills = Refills(context)
+        self._ownership = Ownership({}, 0.0)  # as last told; taken between two reads, as this is:
+        self._turned_away: dict[int, datetime] = {}
+        self._news = anyio.Event()
         self._patience = Patience("reading due tasks", log, context.vitals.postgres)
+        self._patience_to_refill = Patience("bringing due tasks", log, context.vitals.postgres)
+        self._refill_at = 0.0
         self._next_sweep = 0.0
         self._sweep_every_s = context.options.sweep_every_s
         self._next_pass = 0.0
         self._retry_at = 0.0
 
     async def run(self) -> None:
+        async with anyio.create_task_group() as reading:
+            reading.start_soon(self._keep_reading)
+            await self._keep_refilling()
+            reading.cancel_scope.cancel()
+
+    async def _keep_refilling(self) -> None:
+        """Until the mailbox is closed. What others have to say is left to those who read."""
         clock = self._context.clock
         while True:
-            due_at = min(self._next_sweep, self._next_pass)
-            if (self._hungry or self._hungry_keys) and self._cursors:
-                due_at = 0.0
-            wait_s = max(due_at, self._retry_at) - clock.monotonic()
+            wait_s = self._refill_at - clock.monotonic() if self._can_refill else None
             try:
                 messages = await self.mailbox.receive_batch(64, wait_s)
             except MailboxClosedError:
                 return
             for message in messages:
-                self._take(message)
+                self._hear(message)
             self.mailbox.handled()
-            if clock.monotonic() < self._retry_at:
+            if not self._can_refill or clock.monotonic() < self._refill_at:
                 continue
             try:
-                await self._read()
+                await self._refills.bring_one(list(self._ownership.epochs))
+                self._patience_to_refill.worked()
             except StoreUnavailableError as error:
-                self._retry_at = clock.monotonic() + self._patience.failed(error)
+                self._refill_at = clock.monotonic() + self._patience_to_refill.failed(error)
 
-    def _take(self, message: PrefetcherMessage) -> None:
-        if isinstance(message, Saturated):
-            self._saturated = message.queues
-            self._hungry |= message.hungry
+    @property
+    def _can_refill(self) -> bool:
+        return self._refills.wanted and bool(self._ownership.epochs)
+
+    def _hear(self, message: PrefetcherMessage) -> None:
+        if isinstance(message, Saturated | SaturatedKeys):
+            self._refills.note(message)
             return
-        if isinstance(message, SaturatedKeys):
-            self._saturated_keys = message.keys
-            self._hungry_keys |= message.hungry
-            return
-        if isinstance(message, TurnedAway):
-            self._go_back(message)
-            return
+        if isinstance(message, Ownership):
+            self._ownership = message
+        else:
+            for slot, since in message.since.items():
+                self._turned_away[slot] = min(since, self._turned_away.get(slot, since))
+        self._news.set()
+
+    async def _keep_reading(self) -> None:
+        clock = self._context.clock
+        while True:
+            self._take(self._ownership)
+            self._go_back()
+            if clock.monotonic() >= self._retry_at:
+                try:
+                    await self._read()
+                except StoreUnavailableError as error:
+                    self._retry_at = clock.monotonic() + self._patience.failed(error)
+            due_at = max(min(self._next_sweep, self._next_pass), self._retry_at)
+            await self._wait_for_news(due_at - clock.monotonic())
+
+    async def _wait_for_news(self, within_s: float) -> None:
+        if within_s > 0:
+            with anyio.move_on_after(within_s):
+                await self._news.wait()
+        self._news = anyio.Event()
+        await anyio.lowlevel.checkpoint()
+
+    def _take(self, message: Ownership) -> None:
         # A slot that was lost and taken again has a new epoch: others may have changed its tasks.
         known = self._epochs
         gained = {slot for slot, epoch in message.epochs.items() if known.get(slot) != epoch}
@@ -133,9 +157,10 @@ class Prefetcher(Actor[PrefetcherMessage]):
             self._unfinished |= gained
             self._next_pass = self._next_sweep = 0.0
 
-    def _go_back(self, message: TurnedAway) -> None:
-        """The pass reads from there again, as soon as the wheel has room."""
-        for slot, since in message.since.items():
+    def _go_back(self) -> None:
+        """The pass reads what was turned away again, as soon as the wheel has room."""
+        turned_away, self._turned_away = self._turned_away, {}
+        for slot, since in turned_away.items():
             cursor = Cursor(since, UUID(int=0))
             if slot in self._cursors and cursor < self._cursors[slot]:
                 self._cursors[slot] = cursor
@@ -146,12 +171,9 @@ class Prefetcher(Actor[PrefetcherMessage]):
         clock = self._context.clock
         if not self._cursors:
             self._patience.worked()  # without slots there is nothing that could fail
+            self._patience_to_refill.worked()
             self._next_sweep = self._next_pass = clock.monotonic() + 1.0
             return
-        while self._hungry:
-            await self._refill(min(self._hungry))
-        while self._hungry_keys:
-            await self._refill_key(*min(self._hungry_keys))
         if clock.monotonic() >= self._next_sweep:
             began = clock.monotonic()
             self._next_sweep = began + self._context.options.sweep_every_s
@@ -162,70 +184,6 @@ class Prefetcher(Actor[PrefetcherMessage]):
         if clock.monotonic() >= self._next_pass:
             with self._context.meters.reading("pass"):
                 await self._advance()
-
-    async def _refill(self, queue: str) -> None:
-        """Straight to the dispatcher, since all of it is due: by priority, not through the wheel."""
-        without = [key for its_queue, key in self._saturated_keys if its_queue == queue]
-        now_us = self._certainly_due_us()
-        with self._context.meters.reading("refill"):
-            fair = await self._first_of_each(queue, now_us, without)
-            best, last = await self._best(queue, from_us(now_us), without)
-        await self._send(fair, now_us)
-        refilled = Refilled(queue, best.complete, last=None if fair else last)
-        await self._send(best.rows, now_us, refilled)
-        self._hungry.discard(queue)
-
-    async def _best(
-        self, queue: str, now: datetime, without: list[str]
-    ) -> tuple[Best, DueRow | None]:
-        """The best of a queue, and the last one without a concurrency key, if more of these are in the store."""
-        db, owned = self._context.db, list(self._cursors)
-        best = others = await slots.due_best(db, owned, queue, now, BROUGHT, without)
-        keyed = [row for row in best.rows if row.concurrency_key is not None]
-        if keyed and not best.complete:
-            # They may all wait for their keys here already: those without a key do not wait behind them.
-            others = await slots.due_best(db, owned, queue, now, BROUGHT, None)
-            best = Best(keyed + others.rows, complete=False)
-        if not others.rows or others.complete:
-            return best, None
-        return best, max(others.rows, key=order_of)
-
-    async def _first_of_each(self, queue: str, now_us: int, without: list[str]) -> list[DueRow]:
-        """The best of each fairness key, and without one: the best of all may be those of one key."""
-        db, owned = self._context.db, list(self._cursors)
-        keys = await slots.fair_keys(db, queue, self._fair_after.pop(queue, ""), _FAIR_KEYS)
-        if not keys:
-            return []
-        if len(keys) == _FAIR_KEYS:
-            self._fair_after[queue] = keys[-1]  # those after it come with the next refill
-        each = BROUGHT // (len(keys) + 1)
-        now = from_us(now_us)
-        rows = await slots.due_fair(db, owned, queue, keys, now, each, without)
-        unfair = await slots.due_best(db, owned, queue, now, each, without, unfair=True)
-        return rows + unfair.rows
-
-    async def _refill_key(self, queue: str, key: str) -> None:
-        db, owned, now_us = self._context.db, list(self._cursors), self._certainly_due_us()
-        with self._context.meters.reading("refill"):
-            rows = await slots.due_of_key(db, owned, queue, key, from_us(now_us), KEPT)
-        await self._send(rows, now_us, Refilled(queue, complete=len(rows) < KEPT, key=key))
-        self._hungry_keys.discard((queue, key))
-
-    def _certainly_due_us(self) -> int:
-        """What is due by this instant is due on the cluster's clock."""
-        return self._context.clock.now_us() - self._context.clock.ahead_us
-
-    async def _send(
-        self, found: list[DueRow], now_us: int, refilled: Refilled | None = None
-    ) -> None:
-        self._patience.worked()
-        rows = slots.ticked(found, now_us)
-        box = self._context.boxes.dispatcher
-        for at in range(0, len(rows), _BITE):
-            await box.send(Due(rows[at : at + _BITE]))
-            await anyio.lowlevel.checkpoint()
-        if refilled is not None:
-            await box.send(refilled)
 
     def _slow_down(self, took_s: float) -> None:
         """Sweep as often as such sweeps should come, but for what this one has not looked ahead."""
@@ -255,7 +213,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
     @property
     def _reads_rows(self) -> bool:
         """Whether a sweep leaves out what is saturated; else it reads the names of all."""
-        return bool(self._saturated or self._saturated_keys)
+        return bool(self._refills.queues or self._refills.keys)
 
     async def _swept_page(self, cursors: _Cursors, before: datetime) -> _Cursors:
         """Pass on what of a page is not known; answers the cursors of the slots that have more.
@@ -324,7 +282,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
         """A page that fits into this room, and the cursors of the slots that have more."""
         per_slot = _per_slot(cursors, room)
         now = from_us(self._context.clock.now_us())
-        without = sorted(self._saturated), sorted(self._saturated_keys)
+        without = sorted(self._refills.queues), sorted(self._refills.keys)
         page = await slots.due(self._context.db, cursors, before, per_slot, *without, now)
         self._patience.worked()
         return page.rows, page.more

@@ -259,7 +259,7 @@ async def test_a_refill_is_never_early_while_our_clock_is_ahead() -> None:
     firing.database.put(due, seems_due)
     one = Prefetcher(firing.context)
     one._take(Ownership(dict.fromkeys(SLOTS, 1), 1e9))
-    await one._refill("q")
+    await one._refills.bring("q", SLOTS)
     sent = await firing.context.boxes.dispatcher.receive_batch(10)
     assert [row.id for message in sent if isinstance(message, Due) for row in message.rows] == [
         due.id
@@ -279,7 +279,7 @@ async def test_a_restarted_prefetcher_learns_which_queues_are_saturated() -> Non
 
     async with firing.running(Ticker, Dispatcher, Dying, may_crash=True):
         await wait_for(lambda: len(restarted) == 2, 20, "a restart")
-        await wait_for(lambda: restarted[1]._saturated, 3, "the new one knows")
+        await wait_for(lambda: restarted[1]._refills.queues, 3, "the new one knows")
         while len(firing.streams.published) < FULL + 1000:
             await anyio.sleep(0.01)
             firing.streams.consume("q", 100)

@@ -9,7 +9,7 @@ from firing_rig import SLOTS, START_US, Firing, due_row
 from virtual_time import VIRTUAL_TIME
 from waiting import wait_for
 
-from duly.actors import prefetcher, ready
+from duly.actors import ready, refills
 from duly.actors.context import Options
 from duly.actors.messages import Due, Schedule
 from duly.actors.ticker import Ticker
@@ -36,7 +36,7 @@ def short_line(monkeypatch: pytest.MonkeyPatch) -> None:
         (ready, "BROUGHT", 1_000),
         (ready, "_MAKES_WAY", 100),
         (ready, "LOW", 250),
-        (prefetcher, "BROUGHT", 1_000),
+        (refills, "BROUGHT", 1_000),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -115,6 +115,55 @@ async def test_what_falls_due_faster_than_it_runs_still_runs_in_due_order(
     assert max(dues_us[one] for one in started) < left_us + 500_000
 
 
+def slowly(firing: Firing, name: str, takes_s: float) -> None:
+    """What this statement reads is known only so much later."""
+    fetch = firing.database._fetch
+
+    async def _fetch(called: str, *args: Any) -> Any:
+        found = await fetch(called, *args)
+        if called == name:
+            await anyio.sleep(takes_s)
+        return found
+
+    database: Any = firing.database
+    database._fetch = _fetch
+
+
+async def test_what_falls_due_while_a_refill_is_read_does_not_run_before_what_it_brings(
+    short_line: None,
+) -> None:
+    """Three times what runs falls due, more than the wheel holds; a refill takes longer than what is in line then."""
+    firing = Firing(Options(window_floor=50, wheel_cap=1_000))
+    slowly(firing, "due_best", 1.5)
+    chance = random.Random(4)
+    firing.database.put(*[due_row(chance.uniform(1, 11)) for _ in range(9_000)])
+    async with firing.running():
+        while len(firing.streams.published) < 9_000:
+            firing.streams.consume("q", 30)
+            await anyio.sleep(0.1)
+    order = [to_us(firing.database.rows[one].next_run_at) for one in firing.streams.ids]
+    latest, most_us = 0, 0
+    for due_us in order:
+        latest = max(latest, due_us)
+        most_us = max(most_us, latest - due_us)
+    assert most_us < 250_000, most_us  # those that were claimed together, at once
+    assert len(set(firing.streams.ids)) == 9_000
+
+
+async def test_a_refill_does_not_wait_for_the_end_of_a_sweep(short_line: None) -> None:
+    firing = Firing(Options(window_floor=100))
+    slowly(firing, "due_but", 3)
+    firing.database.put(*[due_row(number / 10_000) for number in range(8_000)])
+    async with firing.running():
+        await anyio.sleep(10)
+        began_us = firing.context.clock.now_us()
+        while len(firing.streams.published) < 8_000:
+            firing.streams.consume("q", 50)
+            await anyio.sleep(0.05)
+        took_s = (firing.context.clock.now_us() - began_us) / 1e6
+    assert took_s < 1.1 * 8_000 / 1_000
+
+
 async def test_what_a_full_wheel_turned_away_is_read_when_it_has_room() -> None:
     """Though the pass had gone past it: long before the sweep would find it."""
     firing = Firing(Options(wheel_cap=8))
@@ -160,7 +209,7 @@ async def test_tasks_whose_keys_have_no_room_are_in_nobodys_way_when_more_is_due
     short_line: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are as many as a refill, due before all others, and wait here already."""
-    for module in (ready, prefetcher):
+    for module in (ready, refills):
         monkeypatch.setattr(module, "KEPT", 100)
     firing = Firing(Options(window_floor=50))
     held = [due_row(-100 + number / 1000, key=f"k{number % 10}") for number in range(1_000)]

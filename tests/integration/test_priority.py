@@ -37,7 +37,7 @@ async def test_the_store_is_asked_for_the_best_first(
     monkeypatch.setattr("duly.actors.ready.BROUGHT", 40)
     monkeypatch.setattr("duly.actors.ready.LOW", 10)
     monkeypatch.setattr("duly.actors.ready._MAKES_WAY", 4)
-    monkeypatch.setattr("duly.actors.prefetcher.BROUGHT", 40)
+    monkeypatch.setattr("duly.actors.refills.BROUGHT", 40)
     async with (
         running_node(fresh_database, redis_url, window_floor=WINDOW) as node,
         HandWorker(redis_url) as worker,
