@@ -32,7 +32,10 @@ _AGAIN_US = 1_000_000
 
 
 class Boundary:
-    """Of one queue; by default there is none."""
+    """Of one queue; by default there is none.
+
+    Times are µs on the cluster's clock, without what it is ahead: so they go back if PostgreSQL's is set back.
+    """
 
     def __init__(self, most_aside: Callable[[], int]) -> None:
         """`most_aside`: rows, 1 or more; it may change."""
@@ -54,12 +57,13 @@ class Boundary:
         return self._at is not None
 
     def asks(self, now_us: int) -> bool:
-        """Whether to ask, now that there is room: not while the store is read; and not at once if that was of no avail."""
+        """Whether to ask, now that there is room: not while the store is read, nor at once after it was to no avail."""
         if self._is_asking:
             wait_us = _LOST_US
         else:
             wait_us = 0 if self.brought_new or self.missed_some else _AGAIN_US
-        return not self._asked_us or now_us - self._asked_us >= wait_us
+        # The clock may have been set back.
+        return not self._asked_us or not 0 <= now_us - self._asked_us < wait_us
 
     def is_before(self, row: DueRow) -> bool:
         """Whether a better row is in the store; not of one that has a turn of its own."""
@@ -85,6 +89,7 @@ class Boundary:
         If it is in vain there is no boundary any more; answers what was aside then.
         """
         self._asked_us = now_us
+        self._first_asked_us = min(self._first_asked_us, now_us)
         if not self._is_asking:
             self._is_asking, self._first_asked_us = True, now_us
             self._turned_away_before, self._turned_away = self._turned_away, None
@@ -101,9 +106,7 @@ class Boundary:
         """
         missed = [self._turned_away]
         if self._is_asking and until_us < self._first_asked_us:
-            missed.append(
-                self._turned_away_before
-            )  # it answers an earlier question, which was put twice
+            missed.append(self._turned_away_before)  # the question before was put twice
         else:
             self._is_asking = False
         self.missed_some = any(order is not None for order in missed)

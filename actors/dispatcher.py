@@ -143,7 +143,7 @@ class Dispatcher(Actor[DispatcherMessage]):
             self._queues[name] = Line(floor, monotonic, lambda: full_of(len(self._turns)))
         return self._queues[name]
 
-    def _add(self, rows: Iterable[DueRow], *, brought: bool) -> None:
+    def _add(self, rows: Iterable[DueRow], *, brought: bool = False, again: bool = False) -> None:
         paused = self._context.controls.paused
         for row in rows:
             ready = self._queue(row.queue).ready
@@ -152,7 +152,7 @@ class Dispatcher(Actor[DispatcherMessage]):
                 continue
             if not len(ready) and row.queue not in self._turns:
                 self._turns.append(row.queue)
-            ready.add(row, brought=brought)
+            ready.add(row, brought=brought, again=again)
             if ready.saturated or ready.saturated_keys:
                 self._saturation.note(row.queue)
 
@@ -266,7 +266,7 @@ class Dispatcher(Actor[DispatcherMessage]):
             self._holds.tried(name, rows, fired.held, limited=limited)
             self._saturation.note(name)
             owned = self._ownership.epochs
-            self._add((row for row in fired.unclaimed if row.slot in owned), brought=True)
+            self._add((row for row in fired.unclaimed if row.slot in owned), again=True)
             return fired.claimed
         finally:
             self._under_way -= 1

@@ -91,10 +91,10 @@ class ReadyQueue:
         known = self._rows.get(task_id)
         return known is not None and known[-1].version >= version
 
-    def add(self, row: DueRow, *, brought: bool = False) -> None:
+    def add(self, row: DueRow, *, brought: bool = False, again: bool = False) -> None:
         """Take a row in, unless it is there already or there are enough better ones.
 
-        `brought` from the store, or from an attempt to claim it: no better one has to be read before it.
+        `brought` from the store, or here `again` after an attempt to claim it: no better one has to be read before it.
         """
         known = self._rows.get(row.id)
         if known is not None:
@@ -103,12 +103,13 @@ class ReadyQueue:
             self._discard(known)
         if not self._boundary.forget(row):
             return
-        self._boundary.brought_new |= brought
         place = place_of(row)
         if row.concurrency_key is None:
-            self._stand(place, brought=brought)
+            self._stand(place, brought=brought or again)
         else:
             self._wait(row.concurrency_key, place)
+        if brought and row.id in self._rows:
+            self._boundary.brought_new = True
 
     def take(self, limit: int, up_to: int | None = None) -> list[DueRow]:
         """Remove and return the rows whose turn it is, as far as they rank before `up_to`.
@@ -134,7 +135,7 @@ class ReadyQueue:
             if key is not None and key in self._lots:
                 self._lots[key].tried(count - without_room[key], without_room[key])
         for row in held:
-            self.add(row, brought=True)
+            self.add(row, again=True)
         keys = {row.concurrency_key for row in rows if row.concurrency_key is not None}
         for key in keys:
             self._let_out(key)

@@ -4,7 +4,7 @@ Of a queue, or of one concurrency key of it: the dispatcher tells which of them 
 are *hungry*.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import anyio.lowlevel
@@ -31,34 +31,35 @@ class Refills:
         self.keys: frozenset[tuple[str, str]] = frozenset()
         """(queue, concurrency key): the same of keys."""
         self._context = context
-        self._hungry: set[str] = set()
-        self._hungry_keys: set[tuple[str, str]] = set()
+        self._hungry: dict[
+            tuple[str, str | None], None
+        ] = {}  # queue and, of a key, this; as they came
         self._fair_after: dict[str, str] = {}  # queue -> where its fairness keys go on
 
     @property
     def wanted(self) -> bool:
         """Whether there is something to bring."""
-        return bool(self._hungry or self._hungry_keys)
+        return bool(self._hungry)
 
     def note(self, message: Saturated | SaturatedKeys) -> None:
         """What the dispatcher tells."""
+        hungry: Iterable[tuple[str, str | None]]
         if isinstance(message, Saturated):
             self.queues = message.queues
-            self._hungry |= message.hungry
+            hungry = [(queue, None) for queue in sorted(message.hungry)]
         else:
             self.keys = message.keys
-            self._hungry_keys |= message.hungry
+            hungry = sorted(message.hungry)
+        self._hungry |= dict.fromkeys(hungry)
 
     async def bring_one(self, owned: Sequence[int]) -> None:
-        """What one of the hungry ones is to have, of these slots. It stays hungry if that fails."""
-        if self._hungry:
-            queue = min(self._hungry)
+        """What the first of the hungry ones is to have, of these slots. It stays the first if that fails."""
+        first = queue, key = next(iter(self._hungry))
+        if key is None:
             await self.bring(queue, owned)
-            self._hungry.discard(queue)
         else:
-            queue, key = min(self._hungry_keys)
             await self._bring_key(queue, key, owned)
-            self._hungry_keys.discard((queue, key))
+        del self._hungry[first]
 
     async def bring(self, queue: str, owned: Sequence[int]) -> None:
         """Straight to the dispatcher, since all of it is due: by priority, not through the wheel."""

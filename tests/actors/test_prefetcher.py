@@ -14,8 +14,9 @@ from waiting import wait_for
 from duly.actors import prefetcher, ready
 from duly.actors.context import Options
 from duly.actors.dispatcher import Dispatcher
-from duly.actors.messages import Due, Ownership
+from duly.actors.messages import Due, Ownership, Saturated, SaturatedKeys
 from duly.actors.prefetcher import Prefetcher
+from duly.actors.refills import Refills
 from duly.actors.ticker import Ticker
 from duly.storage import sweeps
 from duly.storage.errors import StoreUnavailableError
@@ -350,6 +351,26 @@ async def test_at_rest_two_statements_a_second() -> None:
         assert firing.database.calls.total() - before <= 210
         assert firing.context.vitals.wheel_entries == 0
         assert firing.streams.looks == 0
+
+
+async def test_refills_come_in_the_order_in_which_they_are_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a queue that is hungry again at once would keep the others, and all keys, from theirs."""
+    refills = Refills(firing_endless().context)
+    brought: list[str] = []
+
+    async def bring(name: str, *_: Any) -> None:
+        brought.append(name)
+
+    monkeypatch.setattr(refills, "bring", bring)
+    monkeypatch.setattr(refills, "_bring_key", bring)
+    refills.note(Saturated(frozenset("bc"), frozenset("bc")))
+    refills.note(SaturatedKeys(frozenset({("z", "k")}), frozenset({("z", "k")})))
+    for _ in range(6):
+        await refills.bring_one([1])
+        refills.note(Saturated(frozenset("abc"), frozenset("ab")))
+    assert brought == ["b", "c", "z", "a", "b", "a"]
 
 
 class Stuck(Ticker):

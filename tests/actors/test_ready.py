@@ -6,6 +6,7 @@ from datetime import datetime
 
 from firing_rig import SLOTS, at, due_row
 
+from duly.actors.key_lot import KEPT
 from duly.actors.ready import BROUGHT, FULL, LOW, ReadyQueue, full_of
 from duly.storage.slots import DueRow
 from duly.wheel.durations import to_us
@@ -279,6 +280,32 @@ def test_asks_again_at_once_only_if_that_was_of_avail() -> None:
     assert queue.hungry
     assert not queue.asks(900_000)
     assert queue.asks(1_000_002)
+
+
+def test_what_a_refill_brings_and_does_not_stay_is_nothing_new() -> None:
+    """Of more keys than the store can be told of it comes with each refill: these would follow each other at once."""
+    queue = filled(FULL + 1)
+    queue.take(FULL)
+    for number in range(2 * KEPT):
+        queue.add(due_row(number, key="k"))
+    queue.asked(1)
+    queue.add(due_row(9e6, key="k"), brought=True)
+    for row in queue.take(1):
+        queue.add(row, again=True)
+    queue.refilled(complete=False, until_us=1)
+    assert queue.hungry
+    assert not queue.asks(900_000)
+
+
+def test_a_clock_that_was_set_back_stops_no_questions() -> None:
+    queue = filled(FULL + 1)
+    queue.take(FULL)
+    queue.asked(3_600_000_000)
+    assert queue.asks(10)
+    queue.asked(10)
+    queue.refilled(complete=False, last=due_row(FULL), until_us=10)
+    assert not queue.asks(900_000), "it was to no avail"
+    assert queue.asks(1_000_010)
 
 
 def test_the_answer_to_an_earlier_question_is_not_taken_for_that_to_the_last() -> None:
