@@ -105,7 +105,7 @@ class Store:
         rows = self.queue.take(count)
         if not claims:
             for row in rows:
-                self.queue.add(row, brought=True)
+                self.queue.add(row, again=True)
             return
         for row in rows:
             del self.pending[row.id]

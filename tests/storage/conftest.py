@@ -1,7 +1,8 @@
 """Fixtures of the tests of the store."""
 
+import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,17 @@ async def streams(redis_url: str) -> AsyncIterator[Streams]:
     one = Streams(redis_url, "node-a", timeout_s=5.0)
     yield one
     await one.close()
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
+    """A Redis Cluster of a file's tests, which stop none of its servers."""
+    made = TestCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        asyncio.run(made.start())
+        yield made
+    finally:
+        made.stop()
 
 
 @pytest.fixture

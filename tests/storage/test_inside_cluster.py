@@ -1,6 +1,5 @@
 """A server of a Redis Cluster that a plain URL names: what calls, lease servers and `duly doctor` say of it."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -26,16 +25,6 @@ from duly.storage.leases import LeaseServers
 from duly.storage.members import Members
 from duly.storage.redis import TROUBLE, InsideClusterError, Scripts, call, connect, is_of_one_queue
 from duly.storage.redis_errors import inside_cluster
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
-    made = TestCluster(tmp_path_factory.mktemp("cluster"))
-    try:
-        asyncio.run(made.start())
-        yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture

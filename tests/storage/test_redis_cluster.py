@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -32,16 +32,6 @@ from duly.storage.redis_cluster import ClusterClient
 from duly.storage.streams import Streams
 
 WAIT_S = 60
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
-    made = TestCluster(tmp_path_factory.mktemp("cluster"))
-    try:
-        asyncio.run(made.start())
-        yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture
