@@ -23,10 +23,10 @@ from benchmarks.peers.peer import Peer, Running, Servers, Submitted, Traits
 from benchmarks.peers.process_peer import ProcessPeer
 from benchmarks.peers.programs.order import Order, one_by_one
 from benchmarks.peers.registry import OURS, PEERS
-from benchmarks.peers.starts import wait_started
+from benchmarks.peers.starts import WARM_UPS, wait_started
 from benchmarks.peers.work import Drain, Lag, Submit, works
 from benchmarks.processes import SCRIPTS, spawn, stop, until
-from benchmarks.rig import Start
+from benchmarks.rig import Start, connected
 from benchmarks.scenarios import scenarios, tasks
 
 tasks_expect_ahead = tasks.expect_ahead
@@ -51,6 +51,12 @@ async def test_duly_behind_the_interface(fresh_database: str, redis_url: str) ->
         assert drained.figures["tasks_per_s"] > 0
         assert drained.figures["early"] == 0
 
+    async with connected(fresh_database) as database:
+        ran = await database.fetch(
+            "select type, count(*) as runs from runs group by type order by type"
+        )
+    assert [tuple(row) for row in ran] == [("bench.noop", 60), ("bench.noted", WARM_UPS)]
+
 
 async def test_the_lag_of_duly_behind_the_interface(fresh_database: str, redis_url: str) -> None:
     peer = DulyPeer()
@@ -66,21 +72,26 @@ class FakeRunning:
     async def set_workers(self, count: int) -> None:
         self.workers = count
 
-    async def submit(self, dues: Sequence[float], single: bool = False) -> Submitted:
+    async def submit(
+        self, dues: Sequence[float], single: bool = False, noted: bool = True
+    ) -> Submitted:
+        assert noted, "what is not recorded has to be noted"
         return Submitted(0.5, dues)
 
     async def starts(self, submitted: Submitted, timeout_s: float) -> list[Start]:
         return [Start(due, due + 0.01) for due in submitted.dues]
 
-    async def recorded(self, count: int, timeout_s: float) -> float | None:
-        return None
+    async def recorded(self, count: int, timeout_s: float) -> list[float]:
+        raise AssertionError("this peer records nothing")
 
 
 class FakePeer:
     """A peer that takes no time, or cannot be installed, or does not get done."""
 
     def __init__(self, name: str, installs: bool = True, ends: bool = True) -> None:
-        self.traits = Traits(name, "nothing", submits_per_s=1_000_000, drains=100)
+        self.traits = Traits(
+            name, "nothing", submits_per_s=1_000_000, drains=100, keeps_outcomes=False
+        )
         self._installs = installs
         self._ends = ends
 

@@ -16,11 +16,12 @@ from benchmarks.peers.starts import WARM_UPS, wait_started, wait_warm
 from benchmarks.rig import QUEUE, TASK_TYPE, Rig, Start, running_on, temporary_folder
 
 _CONNECTIONS = 16
-_RECORDED = "select count(*), max(recorded_at) from runs where outcome = 'completed'"
+_RECORDED = "select recorded_at as at from runs where outcome = 'completed'"
+_NOTED_TYPE = "bench.noted"
 
 
 class RunningDuly:
-    """A node whose workers note what they start."""
+    """A node whose workers note what they start, if they are asked to."""
 
     def __init__(self, rig: Rig, notes: Path) -> None:
         self._rig = rig
@@ -30,20 +31,24 @@ class RunningDuly:
         """Have `count` workers; all have worked."""
         await self._rig.set_workers(count)
         if count:
-            await self._submit([time.time()] * WARM_UPS, [WARM_UP] * WARM_UPS)
+            await self._submit([time.time()] * WARM_UPS, [WARM_UP] * WARM_UPS, _NOTED_TYPE)
             await wait_warm(self._notes)
 
-    async def submit(self, dues: Sequence[float], single: bool = False) -> Submitted:
+    async def submit(
+        self, dues: Sequence[float], single: bool = False, noted: bool = True
+    ) -> Submitted:
         """In batches of 1,000, two requests at a time, or the same task again and again."""
+        task_type = _NOTED_TYPE if noted else TASK_TYPE
         began = time.perf_counter()
         if single:
-            await load.post(f"{self._rig.api}/v1/tasks", _task(dues[0], 0), len(dues), _CONNECTIONS)
+            task = _task(dues[0], 0, task_type)
+            await load.post(f"{self._rig.api}/v1/tasks", task, len(dues), _CONNECTIONS)
         else:
-            await self._submit(dues, range(len(dues)))
+            await self._submit(dues, range(len(dues)), task_type)
         return Submitted(time.perf_counter() - began, dues)
 
-    async def _submit(self, dues: Sequence[float], numbers: Sequence[int]) -> None:
-        tasks = [_task(due, number) for due, number in zip(dues, numbers, strict=True)]
+    async def _submit(self, dues: Sequence[float], numbers: Sequence[int], task_type: str) -> None:
+        tasks = [_task(due, number, task_type) for due, number in zip(dues, numbers, strict=True)]
         half = len(tasks) // 2
         await asyncio.gather(self._rig.submit(tasks[:half]), self._rig.submit(tasks[half:]))
 
@@ -51,9 +56,10 @@ class RunningDuly:
         """The first start of each task, as its handler noted it."""
         return await wait_started(self._notes, submitted.dues, timeout_s)
 
-    async def recorded(self, count: int, timeout_s: float) -> float | None:
-        """When the last of so many runs was recorded."""
-        return await wait_recorded(self._rig.database, _RECORDED, count + WARM_UPS, timeout_s)
+    async def recorded(self, count: int, timeout_s: float) -> list[float]:
+        """When the runs of so many tasks were recorded."""
+        counted = count + WARM_UPS
+        return (await wait_recorded(self._rig.database, _RECORDED, counted, timeout_s))[WARM_UPS:]
 
 
 class DulyPeer:
@@ -77,7 +83,7 @@ class DulyPeer:
                 yield RunningDuly(rig, notes)
 
 
-def _task(due: float, number: int) -> dict[str, object]:
+def _task(due: float, number: int, task_type: str) -> dict[str, object]:
     run_at = datetime.fromtimestamp(due, UTC).isoformat()
     payload = {"n": number, "text": TEXT}
-    return {"type": TASK_TYPE, "queue": QUEUE, "payload": payload, "run_at": run_at}
+    return {"type": task_type, "queue": QUEUE, "payload": payload, "run_at": run_at}

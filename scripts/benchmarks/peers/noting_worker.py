@@ -1,4 +1,4 @@
-"""Duly's workers beside peers: a handler that notes when it started."""
+"""Duly's workers beside peers: a handler that does nothing, and one that notes when it started."""
 
 import os
 
@@ -11,5 +11,10 @@ _notes = Notes(os.environ["BENCH_NOTES"])
 
 @worker.task("bench.noop")
 async def noop(ctx: Context, payload: dict[str, int | str]) -> None:
+    """Do nothing."""
+
+
+@worker.task("bench.noted")
+async def noted(ctx: Context, payload: dict[str, int | str]) -> None:
     """Note the start."""
     _notes.started(int(payload["n"]))

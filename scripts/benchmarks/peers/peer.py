@@ -35,6 +35,8 @@ class Traits:
     """Submissions a second that it manages on a slow machine: how far ahead a scenario begins."""
     drains: int = 20_000
     """Tasks of the drain; few enough to be done in a minute."""
+    keeps_outcomes: bool = True
+    """Whether it records when each task has ended."""
 
 
 class Running(Protocol):
@@ -43,14 +45,22 @@ class Running(Protocol):
     async def set_workers(self, count: int) -> None:
         """Have `count` worker processes, each ready for work."""
 
-    async def submit(self, dues: Sequence[float], single: bool = False) -> Submitted:
-        """Submit a task for each time, in large batches, or one by one from 16 callers."""
+    async def submit(
+        self, dues: Sequence[float], single: bool = False, noted: bool = True
+    ) -> Submitted:
+        """Submit a task for each time, in large batches, or one by one from 16 callers.
+
+        Their handlers note that they have started, or do nothing.
+        """
 
     async def starts(self, submitted: Submitted, timeout_s: float) -> list[Start]:
-        """Wait until each task has started; answers its first start. Raises TimeoutError."""
+        """Wait until each noted task has started; answers its first start. Raises TimeoutError."""
 
-    async def recorded(self, count: int, timeout_s: float) -> float | None:
-        """Wait until so many outcomes are recorded; answers when the last was. None: records none."""
+    async def recorded(self, count: int, timeout_s: float) -> list[float]:
+        """Wait until the outcomes of so many tasks are recorded; answers when they were, in order.
+
+        Raises TimeoutError. Of a peer that keeps outcomes.
+        """
 
 
 class Peer(Protocol):

@@ -31,7 +31,7 @@ class RunningProcesses:
     environ: Mapping[str, str]
     notes: Path
     database: Any
-    recorded_query: str | None
+    recorded_query: str
     workers: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     async def set_workers(self, count: int) -> None:
@@ -43,20 +43,23 @@ class RunningProcesses:
             await self.call("submit", {"delays": [0.0] * WARM_UPS, "number": WARM_UP})
             await wait_warm(self.notes)
 
-    async def submit(self, dues: Sequence[float], single: bool = False) -> Submitted:
+    async def submit(
+        self, dues: Sequence[float], single: bool = False, noted: bool = True
+    ) -> Submitted:
         """By a process of its own, whose start does not count."""
-        answer = await self.call("submit", {"dues": list(dues), "single": single})
+        answer = await self.call("submit", {"dues": list(dues), "single": single, "noted": noted})
         return Submitted(answer["seconds"], answer["dues"])
 
     async def starts(self, submitted: Submitted, timeout_s: float) -> list[Start]:
         """The first start of each task, as its handler noted it."""
         return await wait_started(self.notes, submitted.dues, timeout_s)
 
-    async def recorded(self, count: int, timeout_s: float) -> float | None:
-        """When the last of so many outcomes was recorded."""
-        if self.recorded_query is None:
-            return None
-        return await wait_recorded(self.database, self.recorded_query, count + WARM_UPS, timeout_s)
+    async def recorded(self, count: int, timeout_s: float) -> list[float]:
+        """When so many outcomes were recorded."""
+        counted = count + WARM_UPS
+        return (await wait_recorded(self.database, self.recorded_query, counted, timeout_s))[
+            WARM_UPS:
+        ]
 
     async def stop(self) -> None:
         """End all workers."""
@@ -91,8 +94,8 @@ class ProcessPeer:
     traits: Traits
     requirements: Sequence[str]
     """For pip, exact versions; the first is the peer itself."""
-    recorded_query: str | None = None
-    """Counts the outcomes in PostgreSQL and tells when the last was recorded."""
+    recorded_query: str = ""
+    """Tells of each outcome in PostgreSQL when it was recorded, as `at`, if the peer keeps outcomes."""
     program: str = ""
     """Whose environment and program it has, if not those of its own name."""
     settings: Mapping[str, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@ OURS: Peer = DulyPeer()
 
 _PGQUEUER = (
     ("pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0"),
-    "select count(*), max(created) from pgqueuer_log where status = 'successful'",
+    "select created as at from pgqueuer_log where status = 'successful'",
 )
 
 PEERS: dict[str, Peer] = {
@@ -28,7 +28,7 @@ PEERS: dict[str, Peer] = {
                 "procrastinate", "every outcome, in PostgreSQL", submits_per_s=2_000, drains=2_000
             ),
             ("procrastinate==3.10.0", "psycopg[binary,pool]==3.3.9"),
-            "select count(*), max(at) from procrastinate_events where type = 'succeeded'",
+            "select at from procrastinate_events where type = 'succeeded'",
         ),
         ProcessPeer(
             Traits(
@@ -36,6 +36,7 @@ PEERS: dict[str, Peer] = {
                 "nothing: tasks are in Redis only, and gone once taken",
                 submits_per_s=400,
                 drains=5_000,
+                keeps_outcomes=False,
             ),
             ("celery[redis]==5.7.0", "redis[hiredis]==8.1.0"),
         ),

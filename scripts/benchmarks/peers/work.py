@@ -7,6 +7,7 @@ from typing import Protocol
 from benchmarks.figures import Outcome
 from benchmarks.peers.peer import Running, Traits
 from benchmarks.pulse import speed_figures, watched
+from benchmarks.rig import Start
 from benchmarks.scenarios import tasks
 from benchmarks.scenarios.drain import WORKERS
 from benchmarks.scenarios.tasks import HOUR_S, PATIENCE_S, outcome_of
@@ -46,21 +47,29 @@ class Submit:
 
 @dataclass(frozen=True)
 class Drain:
-    """Tasks all due at one instant; a peer that is slow gets fewer."""
+    """Tasks all due at one instant whose handlers do nothing; a peer that is slow gets fewer.
+
+    Of a peer that keeps outcomes it counts when they were recorded, also as its lags; of another one when
+    the tasks started, which their handlers note.
+    """
 
     count: int
 
     async def run(self, peer: Running, traits: Traits) -> Outcome:
-        """Tasks a second, until the last is recorded, or has started where nothing is recorded."""
+        """Tasks a second until the last outcome, and how many were recorded before they were due."""
         await peer.set_workers(WORKERS)
         count = min(self.count, traits.drains)
-        submitted = await peer.submit([_first_due(count, traits)] * count)
-        tasks.expect_ahead(submitted.dues[0])
-        starts = await peer.starts(submitted, PATIENCE_S + count / 50)
-        recorded = await peer.recorded(count, PATIENCE_S)
-        last = max(start.started for start in starts) if recorded is None else recorded
-        outcome = outcome_of(starts)
-        rate = count / (last - min(submitted.dues))
+        dues = [_first_due(count, traits)] * count
+        submitted = await peer.submit(dues, noted=not traits.keeps_outcomes)
+        first = min(submitted.dues)
+        tasks.expect_ahead(first)
+        timeout_s = PATIENCE_S + count / 50
+        if traits.keeps_outcomes:
+            ends = [Start(first, at) for at in await peer.recorded(count, timeout_s)]
+        else:
+            ends = await peer.starts(submitted, timeout_s)
+        outcome = outcome_of(ends)
+        rate = count / (max(end.started for end in ends) - first)
         return outcome._replace(figures={"tasks_per_s": rate, "early": outcome.figures["early"]})
 
 

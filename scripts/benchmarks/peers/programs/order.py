@@ -17,6 +17,7 @@ class Order(NamedTuple):
     dues: list[float]
     numbers: list[int]
     single: bool
+    noted: bool = True
 
     def batches(self) -> Iterator[tuple[Sequence[float], Sequence[int]]]:
         """Due times and numbers, 1,000 at a time."""
@@ -31,7 +32,7 @@ def read_order() -> Order:
     dues = order["dues"] if "dues" in order else [now + delay for delay in order["delays"]]
     same = order.get("number")
     numbers = list(range(len(dues))) if same is None else [same] * len(dues)
-    return Order(dues, numbers, order.get("single", False))
+    return Order(dues, numbers, order.get("single", False), order.get("noted", True))
 
 
 def answer(seconds: float, dues: Sequence[float]) -> None:

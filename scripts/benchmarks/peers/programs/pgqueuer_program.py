@@ -23,7 +23,7 @@ from benchmarks.peers.programs.order import CALLERS, answer, one_by_one, read_or
 
 _URL = os.environ["BENCH_DATABASE_URL"]
 _BATCH_SIZE = int(os.environ.get("BENCH_BATCH_SIZE", "100"))
-_ENTRYPOINT = "noop"
+_ENTRYPOINTS = {False: "noop", True: "noted"}
 
 
 async def install() -> None:
@@ -39,19 +39,20 @@ async def install() -> None:
 async def submit() -> None:
     """In lists of 1,000, or one by one."""
     order = read_order()
+    entrypoint = _ENTRYPOINTS[order.noted]
     async with asyncpg.create_pool(_URL, min_size=CALLERS, max_size=CALLERS) as pool:
         queries = Queries(AsyncpgPoolDriver(pool))
         began = time.perf_counter()
         if order.single:
             await one_by_one(
                 order,
-                lambda due, n: queries.enqueue(_ENTRYPOINT, _payload(n), execute_after=_delay(due)),
+                lambda due, n: queries.enqueue(entrypoint, _payload(n), execute_after=_delay(due)),
             )
         else:
             for dues, numbers in order.batches():
                 count = len(dues)
                 await queries.enqueue(
-                    [_ENTRYPOINT] * count,
+                    [entrypoint] * count,
                     [_payload(number) for number in numbers],
                     [0] * count,
                     [_delay(due) for due in dues],
@@ -82,9 +83,13 @@ async def work() -> None:
     pgq = PgQueuer(AsyncpgDriver(connection))
 
     async def noop(job: Job) -> None:
+        pass
+
+    async def noted(job: Job) -> None:
         notes.started(json.loads(job.payload or b"")["n"])
 
-    pgq.entrypoint(_ENTRYPOINT)(noop)
+    pgq.entrypoint(_ENTRYPOINTS[False])(noop)
+    pgq.entrypoint(_ENTRYPOINTS[True])(noted)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pgq.shutdown.set)
     notes.ready()
     await pgq.run(batch_size=_BATCH_SIZE, dequeue_timeout=timedelta(seconds=10))

@@ -23,20 +23,27 @@ app = App(connector=PsycopgConnector(conninfo=os.environ["BENCH_DATABASE_URL"], 
 
 
 async def _noop(n: int, text: str) -> None:
+    pass
+
+
+async def _noted(n: int, text: str) -> None:
     _notes.started(n)
 
 
-_task = app.task(name="noop", queue="bench")(_noop)
+_tasks = {
+    noted: app.task(name=run.__name__, queue="bench")(run)
+    for noted, run in ((False, _noop), (True, _noted))
+}
 
 
-def _job(due: float, number: int) -> Job:
-    deferrer = _task.configure(schedule_at=datetime.fromtimestamp(due, UTC))
+def _job(due: float, number: int, noted: bool) -> Job:
+    deferrer = _tasks[noted].configure(schedule_at=datetime.fromtimestamp(due, UTC))
     job: Job = deferrer.make_new_job(n=number, text=TEXT)
     return job
 
 
-def _jobs(dues: Sequence[float], numbers: Sequence[int]) -> list[Job]:
-    return [_job(due, number) for due, number in zip(dues, numbers, strict=True)]
+def _jobs(dues: Sequence[float], numbers: Sequence[int], noted: bool) -> list[Job]:
+    return [_job(due, number, noted) for due, number in zip(dues, numbers, strict=True)]
 
 
 async def install() -> None:
@@ -52,10 +59,11 @@ async def submit() -> None:
     async with app.open_async():
         began = time.perf_counter()
         if order.single:
-            await one_by_one(order, lambda due, n: app.job_manager.defer_job_async(_job(due, n)))
+            defer = app.job_manager.defer_job_async
+            await one_by_one(order, lambda due, n: defer(_job(due, n, order.noted)))
         else:
             for dues, numbers in order.batches():
-                await app.job_manager.batch_defer_jobs_async(_jobs(dues, numbers))
+                await app.job_manager.batch_defer_jobs_async(_jobs(dues, numbers, order.noted))
         answer(time.perf_counter() - began, order.dues)
 
 
