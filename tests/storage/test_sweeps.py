@@ -1,7 +1,10 @@
 """Looking for what is due by name: all of it, in pages, whatever its slot and queue."""
 
+import json
 from datetime import timedelta
+from typing import Any
 
+import pytest
 from store_rig import ME, NOW, query, submit
 
 from duly.storage import sweeps
@@ -10,6 +13,7 @@ from duly.storage.slots import BEGINNING, Cursor, DueRow
 from duly.storage.sweeps import Name
 
 MINUTE = NOW + timedelta(seconds=60)
+WAITING = 20_000
 
 
 async def in_one_slot(db: Database, rows: list[DueRow]) -> int:
@@ -82,3 +86,55 @@ async def test_rows_of_names_are_as_they_are_now(db: Database) -> None:
     )
     found = await sweeps.pending(db, names)
     assert found == [same, changed._replace(version=7, next_run_at=MINUTE)]
+
+
+async def sweep_plan(db: Database, slots: list[int], mode: str) -> dict[str, Any]:
+    """What PostgreSQL has done for a sweep."""
+
+    async def work(connection: Any) -> Any:
+        await connection.execute(f"set plan_cache_mode = {mode}")
+        try:
+            text = f"explain (analyze, buffers, format json) {Database.sql('sweep')}"
+            return await connection.fetchval(text, slots, NOW, 30_000)
+        finally:
+            await connection.execute("reset plan_cache_mode")
+
+    found: dict[str, Any] = json.loads(await db.run(work))[0]["Plan"]
+    return found
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_a_sweep_goes_down_an_index_once_and_for_each_slot_with_something_due(
+    db: Database, mode: str
+) -> None:
+    """Once for each of 256 slots costs three times as many pages, and more in a store of millions."""
+    await query(
+        db,
+        "insert into tasks (id, type, queue, payload, next_run_at, created_at, updated_at, occurrence)"
+        " select gen_random_uuid(), 't', 'q', '{}', $1::timestamptz + n * interval '1 s', $1, $1, $1"
+        " from generate_series(1, $2::int) n",
+        NOW, WAITING,
+    )  # fmt: skip
+    await query(db, "vacuum analyze tasks")
+    every = list(range(256))
+    nothing = await sweep_plan(db, every, mode)
+    assert nothing["Shared Hit Blocks"] + nothing["Shared Read Blocks"] < 20, nothing
+    (due,) = await submit(db, 1, due=NOW - timedelta(seconds=1))
+    some = await sweep_plan(db, every, mode)
+    assert some["Shared Hit Blocks"] + some["Shared Read Blocks"] < 40, some
+    page = await sweeps.sweep(db, dict.fromkeys(every, BEGINNING), NOW, 100)
+    assert page.names == {"default": named([due])}
+
+
+async def test_what_is_due_of_a_slot_is_found_behind_much_that_is_due_of_others(
+    db: Database,
+) -> None:
+    """More than what is looked at to tell the slots in which something is due."""
+    rows = await submit(db, 1_200)
+    mine = (await submit(db, 1, due=NOW + timedelta(seconds=1)))[0]
+    others = await in_one_slot(db, [*rows, mine])
+    slot = (others + 1) % 256
+    await query(db, "update tasks set slot = $2 where id = $1", mine.id, slot)
+    page = await sweeps.sweep(db, {slot: BEGINNING}, MINUTE, 100)
+    assert page.names == {"default": named([mine])}
+    assert page.more == {}
