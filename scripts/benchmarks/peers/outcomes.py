@@ -14,7 +14,7 @@ async def wait_recorded(database: Any, query: str, count: int, timeout_s: float)
 
     async def recorded() -> bool:
         nonlocal counted
-        counted = await database.fetchval(f"select count(*) from ({query}) as outcome")
+        counted = int(await database.fetchval(f"select count(*) from ({query}) as outcome"))
         return counted >= count
 
     try:
