@@ -2,8 +2,9 @@
 
 -- name: count_due
 -- Due at $2 and not claimed.
+with {where_due}
 select coalesce(sum(t.tasks), 0)::bigint as tasks
-from unnest($1::smallint[]) as s (slot)
+from unnest((select slots from look)) as s (slot)
 cross join lateral (
     select count(*) as tasks from tasks
     where slot = s.slot and status = 'pending' and not paused and next_run_at <= $2

@@ -116,3 +116,17 @@ select f.* from followed f
 union all
 select l.id, l.version, l.slot, l.next_run_at, l.priority, l.queue, l.concurrency_key, l.fairness_key
 from let_go l where l.waits_for is null and not l.paused;
+
+-- part: where_due
+-- `look`: of the slots $1 those that may have something due at $2. Where little is due, it is known which have some of
+-- it: at rest that is one way down an index instead of one for each slot.
+near as materialized (
+    select slot from tasks
+    where status = 'pending' and not paused
+      and next_run_at at time zone 'UTC' <= $2::timestamptz at time zone 'UTC'
+    order by next_run_at at time zone 'UTC' limit 1000
+), look as materialized (
+    select case when count(*) = 1000 then $1::smallint[]
+                else array_agg(distinct slot) filter (where slot = any($1)) end as slots
+    from near
+);

@@ -77,18 +77,7 @@ from queues;
 -- name: sweep
 -- Pending tasks of these slots before $2, by name alone, since most of it is known to who asks: for each slot and
 -- queue its names. At most $3, those of the first slots. And the state of `queues`.
--- Where little is due, only the slots are looked at that have some of it: at rest that is one way down an index
--- instead of one for each slot.
-with near as materialized (
-    select slot from tasks
-    where status = 'pending' and not paused
-      and next_run_at at time zone 'UTC' < $2::timestamptz at time zone 'UTC'
-    order by next_run_at at time zone 'UTC' limit 1000
-), look as materialized (
-    select case when count(*) = 1000 then $1::smallint[]
-                else array_agg(distinct slot) filter (where slot = any($1)) end as slots
-    from near
-)
+with {where_due}
 select d.slot, d.queue, {names}, null::text as controls
 from (
     select slot, id, next_run_at, version, queue from tasks
