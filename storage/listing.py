@@ -1,8 +1,8 @@
 """Pages of tasks by a filter, newest first by id, in bounded time in a store of any size.
 
 Tasks are in two tables: unfinished, and finished. Of each, one way after another is tried to find a
-page's worth, the one that is likely the quickest first; each reads a bounded number of rows. What all of
-them together may leave unread is below `bound`: as long as there is time the search goes on from there, and
+page's worth, the one that is likely the quickest first; each reads a bounded number of rows. Those that wait
+and those that run are searched apart if a queue or a type is asked for. What all of them together may leave unread is below `bound`: as long as there is time the search goes on from there, and
 a page ends there at the latest, also if it is short or even empty, and the next one goes on from it.
 """
 
@@ -88,23 +88,23 @@ async def page(
         highest, least = min(highest, where.id), where.id
     if highest < least:
         return Page([], None)
-    more = (least, limit + 1, *where[1:], payloads)
+    frequent = _frequent.setdefault(db, {})
     searches = [
-        _Search(ways, highest, where.tag, _frequent.setdefault(db, {}), more)
-        for ways in _ways(where, finished=finished)
+        _Search(ways, highest, where.tag, frequent, (least, limit + 1, *part[1:], payloads))
+        for part, ways in _ways(where, finished=finished)
     ]
 
     async def work(connection: Any) -> UUID | None:
         return await _fill(connection, searches, limit)
 
-    # One snapshot for both tables: a task that moves from one to the other is seen once.
+    # One snapshot for all: a task that moves from one to another is seen once.
     bound = await db.snapshot(work, "list", by_index=True)
     known = _known(searches, bound)
     return Page(known, bound) if len(known) <= limit else Page(known[:limit], known[limit - 1].id)
 
 
 class _Search:
-    """The newest matches of one table, as far as they are known."""
+    """The newest matches of one table, or of one status in it, as far as they are known."""
 
     def __init__(
         self,
@@ -179,18 +179,27 @@ def _known(searches: list[_Search], bound: UUID | None) -> list[TaskRow]:
     return sorted(rows, key=lambda row: row.id, reverse=True)
 
 
-def _ways(where: Filter, *, finished: bool) -> Iterator[list[str]]:
-    """The statements that may find what fits, among the unfinished and among the finished tasks."""
+def _ways(where: Filter, *, finished: bool) -> Iterator[tuple[Filter, list[str]]]:
+    """The statements that may find what fits, and their filter: no task fits two of these."""
     is_due = where.due_before is not None or where.due_after is not None
     if where.status not in _FINISHED:
-        ordered = ["_paused"] if where.paused else []
-        ordered += ["_running"] if where.status == "running" else []
-        yield _in_order("list_tasks", where, ordered, ["_due"] if is_due else [])
+        for part in _apart(where):
+            rare = ["_paused"] if where.paused else []
+            rare += ["_running"] if part.status == "running" else []
+            yield part, _in_order("list_tasks", part, rare, ["_due"] if is_due else [])
     is_over = where.status not in ("pending", "running") and not is_due and not where.paused
     if finished and is_over:
         everywhere = where.queue is None and where.type is None
-        rare = where.status in ("failed", "cancelled") and everywhere
-        yield _in_order("list_finished", where, ["_of_status"] if rare else [], [])
+        is_rare = where.status in ("failed", "cancelled") and everywhere
+        yield where, _in_order("list_finished", where, ["_of_status"] if is_rare else [], [])
+
+
+def _apart(where: Filter) -> list[Filter]:
+    """Unfinished tasks of a queue or a type by status: the index that finds them has those that wait alone."""
+    everywhere = where.queue is None and where.type is None
+    if everywhere or where.status is not None or where.id is not None or where.name is not None:
+        return [where]
+    return [where._replace(status=status) for status in ("pending", "running")]
 
 
 def _in_order(table: str, where: Filter, rare: list[str], more: list[str]) -> list[str]:
@@ -199,13 +208,16 @@ def _in_order(table: str, where: Filter, rare: list[str], more: list[str]) -> li
         return [table]
     if where.name is not None:
         return [table + "_named"]
-    ways = [*rare, *(["_periodic"] if where.periodic else [])]
-    if where.queue is not None and where.type is not None:
-        ways.append("_of_pair")
-    elif where.queue is not None:
-        ways.append("_of_queue")
-    elif where.type is not None:
-        ways.append("_of_type")
+    ways = [*rare, *(["_periodic"] if where.periodic else []), *_by_kind(where)]
     # Whether a tag is rare is not known before; a frequent one is soon found without its index.
     ways = [*(ways or [""]), *(["_tagged"] if where.tag is not None else []), *more, ""]
     return list(dict.fromkeys(table + way for way in ways))
+
+
+def _by_kind(where: Filter) -> list[str]:
+    """By the indexes of queue and type; those that run are not in one: they are few, and each claim would write to it."""
+    if where.status == "running":
+        return []
+    if where.queue is not None:
+        return ["_of_queue" if where.type is None else "_of_pair"]
+    return [] if where.type is None else ["_of_type"]
