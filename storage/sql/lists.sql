@@ -80,7 +80,7 @@ c.name = $12;
 c.status = $4 and c.status <> 'completed';
 
 -- part: waiting
--- To the letter: the index tasks_kind has only these, so that a claim need not write to it.
+-- To the letter: the index tasks_waiting_kind has only these, so that a claim need not write to it.
 c.status = 'pending';
 
 -- part: one_pair
