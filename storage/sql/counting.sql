@@ -2,7 +2,7 @@
 
 -- name: count_due
 -- Due at $2 and not claimed.
-with {where_due}
+with {where_due by}
 select coalesce(sum(t.tasks), 0)::bigint as tasks
 from unnest((select slots from look)) as s (slot)
 cross join lateral (

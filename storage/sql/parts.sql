@@ -117,13 +117,19 @@ union all
 select l.id, l.version, l.slot, l.next_run_at, l.priority, l.queue, l.concurrency_key, l.fairness_key
 from let_go l where l.waits_for is null and not l.paused;
 
--- part: where_due
--- `look`: of the slots $1 those that may have something due at $2. Where little is due, it is known which have some of
+-- part: before
+<;
+
+-- part: by
+<=;
+
+-- part: where_due before_or_by
+-- `look`: of the slots $1 those that may have something due before $2, or by it. Where little is due, it is known which have some of
 -- it: at rest that is one way down an index instead of one for each slot.
 near as materialized (
     select slot from tasks
     where status = 'pending' and not paused
-      and next_run_at at time zone 'UTC' <= $2::timestamptz at time zone 'UTC'
+      and next_run_at at time zone 'UTC' {before_or_by} $2::timestamptz at time zone 'UTC'
     order by next_run_at at time zone 'UTC' limit 1000
 ), look as materialized (
     select case when count(*) = 1000 then $1::smallint[]

@@ -77,7 +77,7 @@ from queues;
 -- name: sweep
 -- Pending tasks of these slots before $2, by name alone, since most of it is known to who asks: for each slot and
 -- queue its names. At most $3, those of the first slots. And the state of `queues`.
-with {where_due}
+with {where_due before}
 select d.slot, d.queue, {names}, null::text as controls
 from (
     select slot, id, next_run_at, version, queue from tasks
