@@ -24,14 +24,17 @@ _FINISHED = ("completed", "failed", "cancelled")
 _SEARCH_S = 0.01
 """After so long no further rows are looked at for a page."""
 
-_FREQUENT_S = 60.0
-"""For so long a tag that too many tasks have is not looked up in its index once more."""
+_TOO_MANY_S = {
+    "list_tasks_tagged": 60.0,
+    "list_finished_tagged": 60.0,
+    "list_tasks_running": 5.0,
+}
+"""So long a way is left out that has found too many: of a tag, or of all that run."""
 
-_frequent: WeakKeyDictionary[Database, dict[tuple[str, str], float]] = WeakKeyDictionary()
-"""Ways that gave up for a tag, and until when (monotonic) they are left out; the last thousand of a database."""
+_too_many: WeakKeyDictionary[Database, dict[tuple[str, str], float]] = WeakKeyDictionary()
+"""Ways that gave up, with the tag, and until when (monotonic) they are left out; the last thousand of a database."""
 
 _EVERYTHING = ("list_tasks", "list_finished")
-_TAGGED = ("list_tasks_tagged", "list_finished_tagged")
 
 
 class Filter(NamedTuple):
@@ -88,9 +91,9 @@ async def page(
         highest, least = min(highest, where.id), where.id
     if highest < least:
         return Page([], None)
-    frequent = _frequent.setdefault(db, {})
+    too_many = _too_many.setdefault(db, {})
     searches = [
-        _Search(ways, highest, where.tag, frequent, (least, limit + 1, *part[1:], payloads))
+        _Search(ways, highest, where.tag, too_many, (least, limit + 1, *part[1:], payloads))
         for part, ways in _ways(where, finished=finished)
     ]
 
@@ -111,12 +114,12 @@ class _Search:
         ways: list[str],
         highest: UUID,
         tag: str | None,
-        frequent: dict[tuple[str, str], float],
+        too_many: dict[tuple[str, str], float],
         more: tuple[Any, ...],
     ) -> None:
         self._ways = ways
         self._tag = tag or ""
-        self._frequent = frequent
+        self._too_many = too_many
         self._from = highest
         self._more = more
         self.rows: list[TaskRow] = []
@@ -145,19 +148,20 @@ class _Search:
         return True
 
     async def _find(self, connection: Any, way: str) -> _Found:
-        if self._frequent.get((way, self._tag), 0.0) > time.monotonic():
+        what = way, "" if way == "list_tasks_running" else self._tag
+        if self._too_many.get(what, 0.0) > time.monotonic():
             return _Found([], self._from)
         found = await connection.fetch(Database.sql(way), self._from, *self._more)
         bound = found[0]["bound"]
-        if way in _TAGGED and bound == self._from:
-            self._note_frequent(way)
+        if way in _TOO_MANY_S and bound == self._from:
+            self._note_too_many(what)
         return _Found([TaskRow(*row[1:]) for row in found if row["id"] is not None], bound)
 
-    def _note_frequent(self, way: str) -> None:
-        self._frequent.pop((way, self._tag), None)
-        self._frequent[way, self._tag] = time.monotonic() + _FREQUENT_S
-        if len(self._frequent) > 1000:
-            del self._frequent[next(iter(self._frequent))]
+    def _note_too_many(self, what: tuple[str, str]) -> None:
+        self._too_many.pop(what, None)
+        self._too_many[what] = time.monotonic() + _TOO_MANY_S[what[0]]
+        if len(self._too_many) > 1000:
+            del self._too_many[next(iter(self._too_many))]
 
 
 async def _fill(connection: Any, searches: list[_Search], limit: int) -> UUID | None:

@@ -1,6 +1,7 @@
 """The index of queue and type has waiting tasks alone: claims leave it as it is, and lists find who runs without it."""
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -148,6 +149,30 @@ def _small(sql: Callable[[str], str]) -> Callable[[str], str]:
         return re.sub(r"\b2500\b", "5", text.replace("30000", str(COUNT // 3)))
 
     return small
+
+
+async def test_that_too_many_run_is_known_for_a_while(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is asked for: to find it out takes longer than all else of a page."""
+    await some_running(db)
+    tried: list[str] = []
+    small = _small(Database.sql)
+
+    def noted(name: str) -> str:
+        tried.append(name)
+        return small(name)
+
+    monkeypatch.setattr(Database, "sql", staticmethod(noted))
+    for after_s, where, is_tried in (
+        (0, Filter(queue="q"), True), (1, Filter(type="a", tag='{"n": "1"}'), False),
+        (6, Filter(queue="q"), True),
+    ):  # fmt: skip
+        now = time.monotonic() + after_s
+        monkeypatch.setattr(time, "monotonic", lambda now=now: now)
+        tried.clear()
+        await listing.page(db, where, None, 50)
+        assert ("list_tasks_running" in tried) is is_tried, after_s
 
 
 async def test_lists_of_a_kind_read_by_the_index(db: Database) -> None:

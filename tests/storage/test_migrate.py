@@ -4,11 +4,14 @@ import asyncio
 
 import asyncpg
 import pytest
-from store_rig import opened, query
+from store_rig import NOW, opened, query, submit
 from waiting import wait_for
 
+from duly.storage import migrate as migrate_module
+from duly.storage import tasks
 from duly.storage.errors import MigrationError, StoreUnavailableError
 from duly.storage.migrate import migrate, migrations
+from duly.storage.slots import DueRow
 
 
 async def test_nodes_that_start_at_once_apply_each_migration_once(blank_database: str) -> None:
@@ -103,3 +106,36 @@ async def test_a_user_named_duly_finds_all_where_the_first_migration_was(
         # A node of the version before looks into this one first.
         known = await query(db, "select name from duly_migrations")
         assert len(known) == len(migrations())
+
+
+async def test_tasks_are_changed_while_a_working_store_is_migrated(
+    blank_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change locks the row before it writes: a migration that raised its own lock later would never get it."""
+    every = migrations()
+    monkeypatch.setattr(migrate_module, "migrations", lambda: every[:30])
+    await migrate(blank_database)
+    monkeypatch.setattr(migrate_module, "migrations", lambda: every)
+    async with opened(blank_database, statement_timeout_s=60) as db:
+        rows = await submit(db, 3)
+        await query(
+            db,
+            "insert into tasks (id, type, queue, payload, next_run_at, created_at, updated_at, occurrence)"
+            " select gen_random_uuid(), 't', 'q', '{}', $1, $1, $1, $1 from generate_series(1, 20000)",
+            NOW,
+        )
+        migrated = asyncio.Event()
+
+        async def change(row: DueRow) -> int:
+            count = 0
+            while not migrated.is_set() or not count:
+                await tasks.patch(db, row.id, tasks.Change(priority=count % 10), None, NOW)
+                count += 1
+            return count
+
+        async with asyncio.TaskGroup() as group:
+            changes = [group.create_task(change(row)) for row in rows]
+            applied = await migrate(blank_database)
+            migrated.set()
+    assert applied == [m.name for m in every[30:]]
+    assert all(one.result() for one in changes)
