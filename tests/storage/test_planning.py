@@ -34,6 +34,10 @@ async def test_each_statement_takes_the_lock_that_is_said_and_none_writes_tasks_
 ) -> None:
     ours = migrations()
     async with _connected(blank_database) as connection:
+        # As `migrate` makes it: outside the schema `duly` a migration makes a view of it.
+        await connection.execute(
+            "create table duly_migrations (version integer, name text, checksum text)"
+        )
         for migration, made in zip(ours, steps([one.sql for one in ours]), strict=True):
             file = await _file_of_tasks(connection)
             for step in made:
