@@ -1,15 +1,13 @@
 """What the reaper and the recorder ask each second finds what runs without looking at what waits."""
 
-import json
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from plans import carried_out, steps
 from store_rig import NOW, query
 
 from duly.storage.database import Database
-from duly.storage.queries import statements
 from duly.storage.slots import SLOTS
 
 WAITING = 20_000
@@ -38,25 +36,10 @@ async def test_it_uses_the_index_of_running_tasks(filled: Database, name: str) -
     every = list(range(SLOTS))
     args: list[Any] = [every, later, 5_000, None, None] if name == "running_since" else [every]
     for mode in ("force_custom_plan", "force_generic_plan"):
-
-        async def work(connection: Any, mode: str = mode) -> Any:
-            await connection.execute(f"set plan_cache_mode = {mode}")
-            try:
-                text = f"explain (analyze, format json) {statements()[name]}"
-                return await connection.fetchval(text, *args)
-            finally:
-                await connection.execute("reset plan_cache_mode")
-
-        plan = json.loads(await filled.run(work))[0]["Plan"]
+        plan = await carried_out(filled, name, mode, *args)
         reads = [step for step in steps(plan) if step.get("Relation Name") == "tasks"]
         assert reads, plan
         for step in steps(plan):
             assert step["Node Type"] != "Seq Scan", (mode, plan)
             assert step.get("Index Name", "tasks_running") == "tasks_running", (mode, plan)
             assert step.get("Rows Removed by Filter", 0) == 0, (mode, plan)
-
-
-def steps(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for below in plan.get("Plans", ()):
-        yield from steps(below)

@@ -1,10 +1,9 @@
 """Looking for what is due by name: all of it, in pages, whatever its slot and queue."""
 
-import json
 from datetime import timedelta
-from typing import Any
 
 import pytest
+from plans import carried_out
 from store_rig import ME, NOW, query, submit
 
 from duly.storage import sweeps
@@ -90,16 +89,7 @@ async def test_rows_of_names_are_as_they_are_now(db: Database) -> None:
 
 async def pages_read(db: Database, name: str, mode: str, *args: object) -> int:
     """How many pages of 8 kB PostgreSQL has looked at for a statement."""
-
-    async def work(connection: Any) -> Any:
-        await connection.execute(f"set plan_cache_mode = {mode}")
-        try:
-            text = f"explain (analyze, buffers, format json) {Database.sql(name)}"
-            return await connection.fetchval(text, *args)
-        finally:
-            await connection.execute("reset plan_cache_mode")
-
-    plan = json.loads(await db.run(work))[0]["Plan"]
+    plan = await carried_out(db, name, mode, *args)
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from duly.storage.database import Database
+
 
 async def plan(connection: Any, text: str) -> dict[str, Any]:
     """The plan for unknown parameters."""
@@ -18,6 +20,21 @@ async def plan(connection: Any, text: str) -> dict[str, Any]:
         await connection.execute("deallocate looked_at")
         await connection.execute("reset plan_cache_mode")
     found: dict[str, Any] = json.loads(answer)[0]["Plan"]
+    return found
+
+
+async def carried_out(db: Database, name: str, mode: str, *args: object) -> dict[str, Any]:
+    """The plan by which PostgreSQL has carried out a statement, with what it took; `mode`: of `plan_cache_mode`."""
+
+    async def work(connection: Any) -> Any:
+        await connection.execute(f"set plan_cache_mode = {mode}")
+        try:
+            text = f"explain (analyze, buffers, format json) {Database.sql(name)}"
+            return await connection.fetchval(text, *args)
+        finally:
+            await connection.execute("reset plan_cache_mode")
+
+    found: dict[str, Any] = json.loads(await db.run(work))[0]["Plan"]
     return found
 
 

@@ -58,8 +58,7 @@ class RunningDuly:
 
     async def recorded(self, count: int, timeout_s: float) -> list[float]:
         """When the runs of so many tasks were recorded."""
-        counted = count + WARM_UPS
-        return (await wait_recorded(self._rig.database, _RECORDED, counted, timeout_s))[WARM_UPS:]
+        return await wait_recorded(self._rig.database, _RECORDED, count, timeout_s)
 
 
 class DulyPeer:

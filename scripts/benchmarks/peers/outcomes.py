@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from benchmarks.peers.starts import WARM_UPS
 from benchmarks.processes import until
 
 
 async def wait_recorded(database: Any, query: str, count: int, timeout_s: float) -> list[float]:
-    """Wait until `query` finds `count` outcomes; answers their times in order, in seconds since 1970.
+    """Wait until `query` finds `count` outcomes after the warm-ups'; answers their times in order, in seconds since 1970.
 
     `query` answers the time of each as `at`. Raises TimeoutError, which tells how many there are.
     """
@@ -15,10 +16,11 @@ async def wait_recorded(database: Any, query: str, count: int, timeout_s: float)
     async def recorded() -> bool:
         nonlocal counted
         counted = int(await database.fetchval(f"select count(*) from ({query}) as outcome"))
-        return counted >= count
+        return counted >= WARM_UPS + count
 
     try:
         await until(recorded, timeout_s=timeout_s, every_s=0.25)
     except TimeoutError:
-        raise TimeoutError(f"{counted} of {count} outcomes in {timeout_s:.0f} s") from None
-    return sorted(row["at"].timestamp() for row in await database.fetch(query))
+        told = f"{counted - WARM_UPS} of {count} outcomes in {timeout_s:.0f} s"
+        raise TimeoutError(told) from None
+    return sorted(row["at"].timestamp() for row in await database.fetch(query))[WARM_UPS:]

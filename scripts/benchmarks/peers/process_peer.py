@@ -56,10 +56,7 @@ class RunningProcesses:
 
     async def recorded(self, count: int, timeout_s: float) -> list[float]:
         """When so many outcomes were recorded."""
-        counted = count + WARM_UPS
-        return (await wait_recorded(self.database, self.recorded_query, counted, timeout_s))[
-            WARM_UPS:
-        ]
+        return await wait_recorded(self.database, self.recorded_query, count, timeout_s)
 
     async def stop(self) -> None:
         """End all workers."""
