@@ -21,6 +21,7 @@ from duly.actors.context import Context
 from duly.actors.ending import end, end_held
 from duly.actors.outcomes import completed
 from duly.actors.tally import Tally
+from duly.actors.turns import Turns
 from duly.actors.vanished import Vanished
 from duly.storage import slots
 from duly.storage.claims import Ended
@@ -39,6 +40,7 @@ _TIMEOUT_SLACK_MS = 5_000
 _SUSPICION_S = 15.0
 _HURRY_S = 5.0
 _FRESH_S = 1.0
+_TURN_S = 0.1  # a twentieth of the time until the next look
 
 
 class OldClaims:
@@ -51,6 +53,7 @@ class OldClaims:
         self._context = context
         self._guarded = guarded
         self._vanished = Vanished(context)
+        self._turns = Turns(_TURN_S)
         self._republished = Tally(log, "published %d task(s) again that were in no stream: %s")
         self._next = 0.0
         self._suspicious_until = 0.0
@@ -100,18 +103,28 @@ class OldClaims:
 
     async def _look(self, owned: frozenset[int], known: set[str]) -> None:
         before = self._before()
+        turn = self._turns.take(owned)
         seen: set[tuple[UUID, int]] = set()
         after: RunningRow | None = None
         while True:
             # Page by page: long runs, however many, must not hide what comes after them.
-            db = self._context.db
-            rows = await slots.running_since(db, sorted(owned), before, _ROWS, after)
+            rows = await self._page(turn, before, after)
             seen.update((row.id, row.version) for row in rows)
             await self._look_at(rows, known)
             if len(rows) < _ROWS:
                 break
             after = rows[-1]
-        self._vanished.keep_only(seen)
+        self._vanished.keep_only(seen, owned.difference(turn))
+
+    async def _page(
+        self, turn: list[int], before: datetime, after: RunningRow | None
+    ) -> list[RunningRow]:
+        db, clock = self._context.db, self._context.clock
+        asked = clock.monotonic()
+        try:
+            return await slots.running_since(db, turn, before, _ROWS, after)
+        finally:
+            self._turns.took(turn, clock.monotonic() - asked)
 
     def _before(self) -> datetime:
         """Claims from before this instant should be in the stream by now."""

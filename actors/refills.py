@@ -10,6 +10,7 @@ from datetime import datetime
 import anyio.lowlevel
 
 from duly.actors.context import Context
+from duly.actors.floors import Floors
 from duly.actors.key_lot import KEPT
 from duly.actors.lane import order_of
 from duly.actors.messages import Due, Refilled, Saturated, SaturatedKeys
@@ -31,6 +32,7 @@ class Refills:
         self.keys: frozenset[tuple[str, str]] = frozenset()
         """(queue, concurrency key): the same of keys."""
         self._context = context
+        self._floors = Floors(context.clock.monotonic)
         self._hungry: dict[
             tuple[str, str | None], None
         ] = {}  # queue and, of a key, this; as they came
@@ -51,6 +53,10 @@ class Refills:
             self.keys = message.keys
             hungry = sorted(message.hungry)
         self._hungry |= dict.fromkeys(hungry)
+
+    def gained(self) -> None:
+        """Slots were gained."""
+        self._floors.clear()
 
     async def bring_one(self, owned: Sequence[int]) -> None:
         """What the first of the hungry ones is to have, of these slots. It stays the first if that fails."""
@@ -76,12 +82,14 @@ class Refills:
         self, queue: str, owned: Sequence[int], now: datetime, without: list[str]
     ) -> tuple[Best, DueRow | None]:
         """The best of a queue, and the last one without a concurrency key, if more of these are in the store."""
-        db = self._context.db
-        best = others = await slots.due_best(db, owned, queue, now, BROUGHT, without)
+        db, monotonic = self._context.db, self._context.clock.monotonic
+        since, began = self._floors.of(queue, without), monotonic()
+        best = others = await slots.due_best(db, owned, queue, now, BROUGHT, without, since)
+        self._floors.read(queue, without, best.rows, since, monotonic() - began)
         keyed = [row for row in best.rows if row.concurrency_key is not None]
         if keyed and not best.complete:
             # They may all wait for their keys here already: those without a key do not wait behind them.
-            others = await slots.due_best(db, owned, queue, now, BROUGHT, None)
+            others = await slots.due_best(db, owned, queue, now, BROUGHT, None, since)
             best = Best(keyed + others.rows, complete=False)
         if not others.rows or others.complete:
             return best, None

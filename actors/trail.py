@@ -1,17 +1,15 @@
 """Log lines about single tasks, with the fields by which the lines of all nodes and workers fit together."""
 
-import hashlib
 import logging
 from collections.abc import Iterable
 from uuid import UUID
 
-from duly.storage.slots import SLOTS
+from duly.storage.layout import slot_of
 
 
 def fields(task_id: UUID, token: int | None = None) -> dict[str, object]:
     """What a log line of this task carries as `extra`; the token is that of the attempt, if known."""
-    slot = hashlib.sha256(task_id.bytes).digest()[0] % SLOTS  # as the table computes it
-    found: dict[str, object] = {"task_id": str(task_id), "slot": slot}
+    found: dict[str, object] = {"task_id": str(task_id), "slot": slot_of(task_id)}
     if token is not None:
         found["token"] = token
     return found

@@ -19,6 +19,7 @@ from duly.actors.firing import SURE_S
 from duly.storage import claims
 from duly.storage import tasks as stored
 from duly.storage.claims import Claimed, Ended
+from duly.storage.layout import slot_of
 from duly.storage.slots import RunningRow
 from duly.wheel.durations import from_us
 
@@ -40,9 +41,13 @@ class Vanished:
         self._absent: dict[tuple[UUID, int], _Absent] = {}
         self._again: dict[str, list[tuple[UUID, int]]] = {}
 
-    def keep_only(self, running: set[tuple[UUID, int]]) -> None:
-        """Forget what does not run any more."""
-        self._absent = {pair: seen for pair, seen in self._absent.items() if pair in running}
+    def keep_only(self, running: set[tuple[UUID, int]], elsewhere: frozenset[int]) -> None:
+        """Forget what does not run any more, but for what is in the slots `elsewhere`, which were not looked at."""
+        self._absent = {
+            pair: seen
+            for pair, seen in self._absent.items()
+            if pair in running or slot_of(pair[0]) in elsewhere
+        }
 
     async def note(self, queue: str, rows: list[RunningRow]) -> None:
         """These were just looked for in the stream and are not there."""

@@ -23,6 +23,9 @@ _TIMEOUT_S = 5.0
 _SAMPLES = 5
 _CLOCK_S = 1.0
 _SLOW_MS = 20.0
+_DEAD_ROWS = 500_000  # a look for what is due steps over each: some 0.8 us
+_OPEN_S = 600.0
+_OPEN_TRANSACTIONS = 1_000_000
 
 _NAME_CLUSTER = (
     "name the cluster by redis+cluster:// or rediss+cluster:// in redis_url, of nodes and of workers, "
@@ -51,15 +54,17 @@ async def postgres(url: str, about: str, pool: int, wall: Callable[[], float]) -
     try:
         async with asyncio.timeout(_TIMEOUT_S), connection.transaction():
             row = await connection.fetchrow(Database.sql("checkup"))
-            schema = 0
+            schema, vacuum = 0, None
             if row["has_schema"]:
                 schema = await connection.fetchval(Database.sql("schema_version"))
+                vacuum = await connection.fetchrow(Database.sql("vacuum_state"))
             clock = [await _clock(connection, wall) for _ in range(_SAMPLES)]
     except TimeoutError:
         return [Finding("bad", about, f"no answer within {_TIMEOUT_S:g} s")]
     finally:
         await connection.close(timeout=_TIMEOUT_S)
     found = [*_version(row), *_durability(row), *_room(row, pool), _schema(schema), *_clocks(clock)]
+    found += [] if vacuum is None else _vacuum(vacuum)
     return [Finding(level, about, said, advice) for level, said, advice in found]
 
 
@@ -131,6 +136,41 @@ def _schema(version: int) -> _Said:
             "run duly migrate; a node does so at its start",
         )
     return "ok", f"its schema is up to date ({version:04})", None
+
+
+def _vacuum(row: Any) -> Iterator[_Said]:
+    if row["dead"] >= _DEAD_ROWS and row["dead"] > row["live"]:
+        yield (
+            "warn",
+            f"`tasks` has {row['dead']:,} dead rows: it takes longer to look for what is due",
+            "end what holds back vacuum; where nothing does, lower autovacuum_naptime",
+        )
+    if row["open_s"] >= _OPEN_S or (row["transactions"] or 0) >= _OPEN_TRANSACTIONS:
+        what, advice = _HOLDERS[row["kind"]]
+        since = f"since {row['open_s'] / 60:.0f} min" if row["open_s"] else "since long"
+        text = f"{what.format(**row)} holds back vacuum {since}: rows that went since stay"
+        yield "warn", text, advice.format(**row)
+
+
+_HOLDERS = {
+    "session": (
+        "a transaction of {owner} (session {name})",
+        "select pg_terminate_backend({name}); and set idle_in_transaction_session_timeout",
+    ),
+    "prepared": (
+        "the prepared transaction {name} of {owner}",
+        "commit it or roll it back: rollback prepared '{name}'",
+    ),
+    "standby": (
+        "the standby {owner} (session {name})",
+        "see what runs there, or set hot_standby_feedback = off on it",
+    ),
+    "slot": (
+        "the replication slot {name}",
+        "bring its standby back, or select pg_drop_replication_slot('{name}')",
+    ),
+}
+"""What keeps a snapshot, and how to end that."""
 
 
 async def _clock(connection: Any, wall: Callable[[], float]) -> tuple[float, float]:

@@ -214,18 +214,19 @@ async def due_best(
     now: datetime,
     limit: int,
     without_keys: Sequence[str] | None = (),
+    since: datetime | None = None,
     *,
     unfair: bool = False,
 ) -> Best:
     """Tasks of one queue that are due by `now`, at most `limit`, by priority and due time.
 
-    None of the concurrency keys `without_keys` (None: none of any); with `unfair` only those without a fairness key, as far
+    Of those of the usual priority none that was due before `since` (None: all). None of the concurrency keys `without_keys` (None: none of any); with `unfair` only those without a fairness key, as far
     as they are found among the first `_UNFAIR_LOOKED_AT` of each slot that are due.
     """
     per_slot = min(limit, 2 * limit // max(1, len(slots)) + _PER_SLOT)
     looked_at = _UNFAIR_LOOKED_AT if unfair else None
     keys = None if without_keys is None else list(without_keys)
-    args = (list(slots), queue, now, limit, keys, unfair, per_slot, looked_at)
+    args = (list(slots), queue, now, limit, keys, unfair, per_slot, looked_at, since)
     rows = [DueRow(*row) for row in await db.fetch("due_best", *args)]
     kept = _certain(rows, per_slot)
     return Best(kept, complete=len(kept) < limit and len(kept) == len(rows))

@@ -16,6 +16,7 @@ log = logging.getLogger("duly.statistics")
 _FLUSH_EVERY_S = 5.0
 _COUNT_EVERY_S = 10.0
 _COUNT_S = 0.05
+_COUNT_SHARE = 20  # where it takes long all the same (see `turns`), a twentieth of the time
 
 
 class StatisticsActor(Actor[NoReturn]):
@@ -43,8 +44,10 @@ class StatisticsActor(Actor[NoReturn]):
             # Often, so that what happened is counted to the minute in which it did.
             self._meters.fold(clock.now_us())
             if clock.monotonic() >= self._count_at:
-                self._count_at = clock.monotonic() + _COUNT_EVERY_S
+                began = clock.monotonic()
                 await self._count_due()
+                took_s = clock.monotonic() - began
+                self._count_at = began + max(_COUNT_EVERY_S, _COUNT_SHARE * took_s)
             if clock.monotonic() >= self._flush_at:
                 self._flush_at = clock.monotonic() + _FLUSH_EVERY_S
                 await self._flush()

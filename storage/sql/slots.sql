@@ -140,7 +140,7 @@ where (t.wanted and t.wanted_so_far <= $5::bigint) or (t.place = $10 and t.wante
 -- What is due by $3 of one queue, in the order in which it should run, without the concurrency keys $5 (null: without
 -- any); with $6 only what has no fairness key. A priority is looked at only if those above it have fewer than $4.
 -- There may be millions of the priority that tasks have by default, which are in no index of their own: of
--- those the first $7 of each slot are taken, of the first $8 of it that are due (null: of all).
+-- those the first $7 of each slot are taken, of the first $8 of it that are due (null: of all) since $9 (null: ever).
 select b.* from generate_series(9, 0, -1) as p (priority)
 cross join lateral (
     (select id, slot, next_run_at, version, t.priority, queue, concurrency_key, fairness_key
@@ -157,7 +157,7 @@ cross join lateral (
              select id, slot, next_run_at, version, priority, queue, concurrency_key, fairness_key
              from tasks t
              where t.slot = s.slot and status = 'pending' and not paused and next_run_at <= $3
-               and p.priority = 5
+               and next_run_at >= coalesce($9::timestamptz, '-infinity') and p.priority = 5
              order by next_run_at, id limit $8::bigint
          ) d
          where d.queue = $2 and d.priority = 5

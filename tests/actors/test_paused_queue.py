@@ -9,7 +9,7 @@ from firing_rig import Firing, at, due_row
 from virtual_time import VIRTUAL_TIME
 from waiting import wait_for
 
-from duly.actors import prefetcher, ready
+from duly.actors import intake, ready
 from duly.actors.context import Options
 from duly.actors.dispatcher import Dispatcher
 from duly.actors.messages import Controlled
@@ -159,7 +159,7 @@ async def test_an_actor_that_starts_anew_leaves_it_alone(victim: Any) -> None:
 
 async def test_a_large_one_costs_little_and_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look goes past a part of it; the looks take turns, so that what is behind it is found too."""
-    monkeypatch.setattr(prefetcher, "_PAGE", 40)
+    monkeypatch.setattr(intake, "PAGE", 40)
     firing = Firing()
     firing.streams.endless = True
     control(firing, PAUSED)

@@ -7,11 +7,11 @@ from typing import Any
 
 import anyio
 import pytest
-from firing_rig import SLOTS, START_US, Firing, Published, at, due_row
+from firing_rig import SLOTS, START_US, TIMEOUT_S, Firing, Published, at, due_row
 from virtual_time import VIRTUAL_TIME
 from waiting import wait_for
 
-from duly.actors import prefetcher, ready
+from duly.actors import intake, ready, sweeping
 from duly.actors.context import Options
 from duly.actors.dispatcher import Dispatcher
 from duly.actors.messages import Due, Ownership, Saturated, SaturatedKeys
@@ -40,7 +40,7 @@ def shorter_line(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many pages of few rows."""
-    monkeypatch.setattr(prefetcher, "_PAGE", 40)
+    monkeypatch.setattr(intake, "PAGE", 40)
 
 
 def seconds() -> float:
@@ -403,7 +403,7 @@ async def test_what_a_sweep_finds_is_read_in_pages_and_goes_out_in_due_order(
         return await real(db, names)
 
     monkeypatch.setattr(sweeps, "pending", pending)
-    monkeypatch.setattr(prefetcher, "_PAGE", 100)
+    monkeypatch.setattr(intake, "PAGE", 100)
     firing = firing_endless(window_floor=10_000)
     rows = [due_row(-3600 + number) for number in range(1_000)]
     firing.database.put(*rows)
@@ -419,7 +419,7 @@ async def test_what_a_sweep_finds_is_read_in_pages_and_goes_out_in_due_order(
 async def test_of_a_large_backlog_a_sweep_looks_at_two_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(prefetcher, "_NAMES", 400)
+    monkeypatch.setattr(sweeping, "_NAMES", 400)
     firing = firing_endless(window_floor=1)
     firing.streams.endless = False
     firing.database.put(*[due_row(-number / 1_000) for number in range(4_000)])
@@ -455,3 +455,71 @@ async def test_of_more_than_fits_each_fairness_key_is_brought() -> None:
             firing.streams.consume("q", 20)
             await anyio.sleep(0.05)
         assert len(firing.streams.published) < 300
+
+
+# What no vacuum can remove
+
+
+async def test_where_much_was_left_behind_what_falls_due_is_found_as_fast() -> None:
+    """Looks at all slots from their beginning would take half a second, and so come every two."""
+    firing = firing_endless()
+    async with firing.running():
+        firing.database.left_behind_s = 0.06
+        await anyio.sleep(20.1)
+        for number in range(20):
+            began = seconds()
+            firing.database.put(due_row(began))  # its wake was lost
+            await published(firing, number + 1, within_s=0.5 + 0.1 + 0.05)
+            await anyio.sleep(0.37)
+
+
+async def test_where_much_was_left_behind_a_late_commit_is_found_in_its_turn() -> None:
+    firing = firing_endless()
+    async with firing.running():
+        firing.database.left_behind_s = 0.06
+        await anyio.sleep(20.1)
+        late = [due_row(-100, number=number) for number in range(8)]
+        firing.database.put(*late)
+        await published(firing, 8, within_s=8 * 0.6)
+        firing.database.left_behind_s = 0.0
+        await anyio.sleep(3)
+        firing.database.put(due_row(-100, number=8))
+        await published(firing, 9, within_s=0.6)
+
+
+async def test_slots_that_cannot_be_read_together_in_time_are_read_in_parts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Those of a node that starts: a statement about four of them takes longer than it may."""
+    firing = firing_endless()
+    caplog.set_level("INFO", "duly.prefetcher")
+    firing.database.left_behind_s = TIMEOUT_S / 3.5
+    firing.database.put(*[due_row(30, number=slot) for slot in range(8)])
+    async with firing.running():
+        await published(firing, 8, within_s=90)
+    assert any("reading due tasks works again" in one.getMessage() for one in caplog.records)
+
+
+async def test_where_much_was_left_behind_a_backlog_is_brought_from_where_it_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the same order, and now and then from the very beginning, for what is due since long."""
+    since: list[Any] = []
+    firing = Firing(Options(window_floor=1_000))
+    real = firing.database._due_best
+
+    def due_best(*args: Any) -> Any:
+        since.append(args[-1])
+        return real(*args)
+
+    monkeypatch.setattr(firing.database, "_due_best", due_best)
+    firing.database.left_behind_s = 0.1
+    backlog = [due_row(-100_000 + number) for number in range(FULL + 25_000)]
+    firing.database.put(*backlog)
+    async with firing.running():
+        while len(firing.streams.published) < len(backlog):
+            firing.streams.consume("q", 100)
+            await anyio.sleep(0.05)
+    assert firing.streams.ids == [row.id for row in backlog]
+    assert since[0] is None
+    assert since.count(None) < len(since) / 2

@@ -1,6 +1,6 @@
 """The reaper by itself: what it makes of odd workers, and that it notices lost data on every node."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +17,7 @@ from duly.actors.context import Context
 from duly.actors.messages import Capacity, Outcomes, Ownership
 from duly.actors.reaper import Reaper
 from duly.actors.recorder import Recorder
+from duly.actors.turns import Turns
 from duly.storage import keys, slots
 from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import RunningRow
@@ -28,6 +29,17 @@ Q = "default"
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.name == "duly.reaper"]
+
+
+class Quarters(Turns):
+    """A quarter of all slots at a time, however long they take."""
+
+    def __init__(self, most_s: float) -> None:
+        super().__init__(most_s)
+        self._count = slots.SLOTS // 4
+
+    def took(self, slots: Sequence[int], seconds: float) -> None:
+        super().took(slots, self._most_s / 2)
 
 
 @pytest.fixture
@@ -266,6 +278,29 @@ async def test_trouble_with_old_claims_alone_is_said_once(
         "reading running tasks works again after 3 failures",
     ]
     assert not context.vitals.redis.now
+
+
+async def test_old_claims_that_are_looked_at_in_turns_are_all_restored(
+    context: Context, hand: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where looks take long: what was absent at one turn is known at the next."""
+    asked: list[int] = []
+    running_since = slots.running_since
+
+    async def read(db: Any, some: list[int], *args: Any) -> list[RunningRow]:
+        asked.append(len(some))
+        return await running_since(db, some, *args)
+
+    monkeypatch.setattr(slots, "running_since", read)
+    monkeypatch.setattr(old_claims, "Turns", Quarters)
+    tasks = await claimed(context.db, 40)
+    node = Reaper(context)
+    context.boxes.reaper.offer(Ownership(dict.fromkeys(range(slots.SLOTS), 1), 0.0))
+    assert not await node._wait()
+    for _ in range(8):
+        await node._try_old_claims()
+    assert asked == [64] * 8
+    assert {taken.id for taken in await hand.read(len(tasks))} == {str(task.id) for task in tasks}
 
 
 async def test_nobody_is_taken_for_dead_by_an_answer_that_took_long(

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from contextlib import suppress
+from typing import Any
 
 import anyio
 import pytest
@@ -39,6 +40,29 @@ async def test_figures_are_written_within_seconds_and_by_their_minute() -> None:
     second = now_us() // MINUTE_US
     assert decode(kept.kept[first]["a"]).counts["completed"] == 3
     assert decode(kept.kept[second]["a"]).counts["completed"] == 2
+
+
+async def test_due_tasks_are_counted_less_often_where_that_takes_long() -> None:
+    firing = node(FakeStatistics(), "a")
+    real, takes_s = firing.database.fetch, [0.0]
+
+    async def fetch(name: str, *args: Any) -> Any:
+        if name == "count_due":
+            await anyio.sleep(takes_s[0])
+        return await real(name, *args)
+
+    firing.database.fetch = fetch  # type: ignore[method-assign]
+    firing.context.vitals.slots = frozenset({1, 2})
+    counts = []
+    async with firing.running(StatisticsActor):
+        for takes_s[0] in (0.01, 3.0):
+            await anyio.sleep(100)
+            before = firing.database.calls["count_due"]
+            await anyio.sleep(600)
+            counts.append(firing.database.calls["count_due"] - before)
+    often, seldom = counts
+    assert often >= 59
+    assert seldom <= often / 4
 
 
 async def test_an_ordered_stop_writes_the_last_of_them() -> None:

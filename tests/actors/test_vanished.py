@@ -13,6 +13,7 @@ from duly.actors.messages import Outcomes
 from duly.actors.vanished import Vanished
 from duly.storage import claims, keys
 from duly.storage.claims import Claimed
+from duly.storage.layout import slot_of
 from duly.storage.slots import RunningRow
 from duly.wheel.durations import from_us
 
@@ -125,9 +126,19 @@ async def test_what_was_not_running_in_between_is_looked_at_anew(
 ) -> None:
     ((_, row),) = await some(context)
     await vanished.note(Q, [row])
-    vanished.keep_only(set())
+    vanished.keep_only(set(), frozenset())
     await vanished.note(Q, [row._replace(claimed_at=NOW + timedelta(seconds=9))])
     assert await vanished.republish(Q) == 0
+
+
+async def test_what_was_absent_is_remembered_while_other_slots_are_looked_at(
+    context: Context, vanished: Vanished
+) -> None:
+    ((task, row),) = await some(context)
+    await vanished.note(Q, [row])
+    vanished.keep_only(set(), frozenset({slot_of(task.id)}))
+    await vanished.note(Q, [row])
+    assert await vanished.republish(Q) == 1
 
 
 async def test_c33_a_queue_with_something_absent_is_made_known_to_every_recorder(

@@ -47,6 +47,30 @@ def test_what_is_wrong_with_a_database(
     assert words in "".join(f"{text} {advice}" for level, text, advice in said if level != "ok")
 
 
+HELD = {
+    "live": 1_000, "dead": 2_000, "kind": "session", "name": "42", "owner": "bob, psql", "transactions": 5, "open_s": 5.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, []),
+        ({"kind": None, "name": None, "owner": None, "transactions": None, "open_s": 0.0}, []),
+        ({"dead": 600_000}, ["600,000 dead rows"]),
+        ({"dead": 600_000, "live": 20_000_000}, []),
+        ({"open_s": 1_800.0}, ["session 42", "bob, psql", "30 min", "pg_terminate_backend(42)"]),
+        ({"kind": "prepared", "name": "x1", "open_s": 900.0}, ["rollback prepared 'x1'"]),
+        ({"kind": "slot", "name": "s1", "transactions": 2_000_000, "open_s": 0.0}, ["s1", "drop"]),
+        ({"kind": "standby", "transactions": 2_000_000, "open_s": 0.0}, ["hot_standby_feedback"]),
+    ],
+)
+def test_what_holds_back_vacuum(changes: dict[str, Any], words: list[str]) -> None:
+    said = list(checkup._vacuum(HELD | changes))
+    assert levels(said) == ["warn"] * bool(words)
+    assert all(word in str(said) for word in words)
+
+
 @pytest.mark.parametrize(
     ("ahead_s", "wanted"), [(0.2, ["ok"]), (-0.2, ["ok"]), (5, ["warn"]), (-5, ["warn"])]
 )
@@ -102,6 +126,26 @@ async def test_a_database_before_at_and_after_this_schema(
         await query(db, "insert into duly_migrations values (9999, '9999_x.sql', 'x')")
     newer = await schema(fresh_database)
     assert (newer.level, newer.advice) == ("bad", "upgrade duly")
+
+
+async def test_a_transaction_that_is_left_open_is_told_by_its_session(
+    fresh_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkup, "_OPEN_S", 0.0)
+    async with opened(fresh_database) as db:
+
+        async def look(connection: Any) -> tuple[int, list[Finding]]:
+            async with connection.transaction(isolation="repeatable_read"):
+                pid = await connection.fetchval(
+                    "select pg_backend_pid() from tasks right join (select 1) on true"
+                )
+                return pid, await checkup.postgres(fresh_database, "db", 16, time.time)
+
+        pid, found = await db.run(look)
+    (held,) = [one for one in found if "holds back vacuum" in one.said]
+    assert held.level == "warn"
+    assert held.advice is not None
+    assert f"pg_terminate_backend({pid})" in held.advice
 
 
 async def test_servers_that_do_not_answer_are_bad(redis_url: str) -> None:

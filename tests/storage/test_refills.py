@@ -43,16 +43,22 @@ async def test_the_best_of_each_length_are_exact(db: Database) -> None:
         concurrency_key=[chance.choice([None, None, "k", "l"]) for _ in range(count)],
         fairness_key=[chance.choice([None, "f"]) for _ in range(count)],
     )
-    for owned, without, unfair, limit in itertools.product(
-        (ALL, range(40, 90)), ([], ["k"], None), (False, True), (1, 30, 400, 5000)
+    for owned, without, unfair, limit, since in itertools.product(
+        (ALL, range(40, 90)),
+        ([], ["k"], None),
+        (False, True),
+        (1, 30, 400, 5000),
+        (None, before(40)),
     ):
-        best = await slots.due_best(db, owned, "a", NOW, limit, without, unfair=unfair)
+        best = await slots.due_best(db, owned, "a", NOW, limit, without, since, unfair=unfair)
         rows = await query(
             db,
             "select id, priority, next_run_at from tasks where queue = 'a' and slot = any($1)"
             " and next_run_at <= $2 and (concurrency_key is null or concurrency_key <> all($3))"
-            " and (not $4 or fairness_key is null) order by priority desc, next_run_at",
-            list(owned), NOW, without, unfair,
+            " and (not $4 or fairness_key is null)"
+            " and (priority <> 5 or next_run_at >= coalesce($5, '-infinity'::timestamptz))"
+            " order by priority desc, next_run_at",
+            list(owned), NOW, without, unfair, since,
         )  # fmt: skip
         expected = [UUID(bytes=row["id"].bytes) for row in rows]
         assert [row.id for row in best.rows] == expected[:limit]

@@ -1,9 +1,10 @@
 """Looking for what is due by name: all of it, in pages, whatever its slot and queue."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from plans import carried_out
+from plans import carried_out, plan, steps
 from store_rig import ME, NOW, query, submit
 
 from duly.storage import sweeps
@@ -115,6 +116,20 @@ async def test_a_look_goes_down_an_index_once_and_for_each_slot_with_something_d
     assert await pages_read(db, name, mode, *args) < 40
     page = await sweeps.sweep(db, dict.fromkeys(every, BEGINNING), NOW, 100)
     assert page.names == {"default": named([due])}
+
+
+@pytest.mark.parametrize("name", ["due", "due_but", "sweep_by_slot", "count_tasks"])
+async def test_the_index_by_due_time_alone_is_of_no_use_to_others(db: Database, name: str) -> None:
+    """It would be read from end to end for each slot, wherever old statistics make that look cheap."""
+    await query(db, "drop index tasks_due")
+    text = Database.sql(name)
+
+    async def look(connection: Any) -> Any:
+        await connection.execute("set enable_seqscan = off")
+        return await plan(connection, text)
+
+    used = {step.get("Index Name") for step in steps(await db.run(look))}
+    assert "tasks_next" not in used
 
 
 async def test_what_is_due_of_a_slot_is_found_behind_much_that_is_due_of_others(

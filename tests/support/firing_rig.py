@@ -27,6 +27,7 @@ from duly.actors.runtime import Actor, Child, Supervisor
 from duly.actors.ticker import Ticker
 from duly.storage import keys
 from duly.storage.claims import Claimed
+from duly.storage.errors import StoreUnavailableError
 from duly.storage.permits import Rate
 from duly.storage.slots import BEGINNING, DueRow
 from duly.storage.stream_facts import NOTHING_WAITS, Backlog
@@ -35,6 +36,9 @@ from duly.wheel.durations import from_us, to_us
 
 START_US = 1_790_000_000_000_000
 """Cluster time when the loop's clock is 0."""
+
+TIMEOUT_S = 5.0
+"""Of a statement."""
 
 SLOTS = tuple(range(8))
 FIRST_NUMBER = 1 << 32  # above all that tests choose themselves; of the first slot
@@ -103,6 +107,8 @@ class FakeDatabase:
         """Of what is set of queues (see `queues.state`)."""
         self.rows_read = 0
         self.rows_looked_at = 0  # of queues and keys to leave out
+        self.left_behind_s = 0.0
+        """What a slot takes to read from its beginning, for what no vacuum can remove."""
 
     def put(self, *rows: DueRow) -> None:
         """Insert or change pending tasks."""
@@ -114,7 +120,7 @@ class FakeDatabase:
         return await asyncio.shield(asyncio.ensure_future(self._fetch(name, *args)))
 
     async def _fetch(self, name: str, *args: Any) -> list[Record]:
-        await anyio.sleep(self.latency_s)
+        await self._take_time(name, *args)
         self.calls[name] += 1
         if self.errors and self.errors[0][0] == name:
             _, error, takes_effect = self.errors.popleft()
@@ -122,6 +128,16 @@ class FakeDatabase:
                 getattr(self, f"_{name}")(*args)
             raise error
         return cast(list[Record], getattr(self, f"_{name}")(*args))
+
+    async def _take_time(self, name: str, *args: Any) -> None:
+        needs_s = self.latency_s
+        if name == "sweep" or (name == "due_best" and args[-1] is None):
+            needs_s += self.left_behind_s * len(args[0])
+        elif name in ("due", "due_but", "sweep_by_slot"):
+            needs_s += self.left_behind_s * (len(args[0]) - len(args[1]))
+        await anyio.sleep(min(needs_s, TIMEOUT_S))
+        if needs_s > TIMEOUT_S:
+            raise StoreUnavailableError("PostgreSQL: canceling statement due to statement timeout")
 
     def _claim(
         self, ids: list[UUID], versions: list[int], owner: str, slots: list[int],
@@ -261,7 +277,7 @@ class FakeDatabase:
 
     def _due_best(
         self, slots: list[int], queue: str, now: datetime, limit: int,
-        without_keys: list[str] | None, unfair: bool, *_: Any,
+        without_keys: list[str] | None, unfair: bool, per_slot: int, looked_at: int | None, since: datetime | None,
     ) -> list[Record]:  # fmt: skip
         found = [
             row
@@ -270,6 +286,7 @@ class FakeDatabase:
             and row.concurrency_key not in (without_keys or ())
             and (without_keys is not None or row.concurrency_key is None)
             and not (unfair and row.fairness_key is not None)
+            and (row.priority != 5 or since is None or row.next_run_at >= since)
         ]  # fmt: skip
         found.sort(key=lambda row: (-row.priority, row.next_run_at))
         return self._read(found[:limit])

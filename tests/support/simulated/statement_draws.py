@@ -288,7 +288,8 @@ class Draws:
         keys: list[str] | None = self._rng.choice(([], ["a"], None))
         unfair = self._rng.random() < 0.5
         queue = self._rng.choice("qr")
-        return self._some_slots(), queue, self._time(), 100, keys, unfair, 100, 100
+        since = self._rng.choice((None, self._time()))
+        return self._some_slots(), queue, self._time(), 100, keys, unfair, 100, 100, since
 
     def _fair_keys(self) -> tuple[Any, ...]:
         return self._rng.choice("qr"), self._rng.choice(("", "f", "g")), self._rng.choice((1, 5))

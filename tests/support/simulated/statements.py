@@ -12,6 +12,7 @@ from uuid import UUID
 
 from swept import Found, swept
 
+from duly.storage.slots import PRIORITY
 from simulated.follow_statements import (
     WAITS_AGAIN,
     all_waits_seen,
@@ -473,7 +474,8 @@ def _due_pages(
 @statement
 def due_best(
     store: Store, slots: list[int], queue: str, now: datetime, limit: int,
-    without_keys: list[str] | None, unfair: bool = False, *_: Any,
+    without_keys: list[str] | None, unfair: bool = False, per_slot: int = 0, looked_at: int | None = None,
+    since: datetime | None = None,
 ) -> list[Row]:  # fmt: skip
     found = [
         pick(row, _DUE)
@@ -483,6 +485,7 @@ def due_best(
         and row["concurrency_key"] not in (without_keys or ())
         and (without_keys is not None or row["concurrency_key"] is None)
         and not (unfair and row["fairness_key"] is not None)
+        and (row["priority"] != PRIORITY or since is None or row["next_run_at"] >= since)
     ]  # fmt: skip
     return sorted(found, key=lambda row: (-row["priority"], row["next_run_at"]))[:limit]
 
