@@ -6,6 +6,7 @@ from benchmarks.scenarios import Scenario, scenarios, tasks
 from benchmarks.scenarios.cluster import Cluster
 from benchmarks.scenarios.drain import Drain
 from benchmarks.scenarios.failover import Failover
+from benchmarks.scenarios.held_back import HeldBack
 from benchmarks.scenarios.idle import Idle
 from benchmarks.scenarios.lag import Lag
 from benchmarks.scenarios.mixed import Mixed
@@ -30,6 +31,7 @@ async def test_one_node_is_measured(fresh_database: str, redis_url: str) -> None
         "lag": (Lag(20, 2), 40),
         "mixed": (Mixed(20, 2), 32),
         "idle": (Idle(10, 1, settle_s=0.1), 0),
+        "held_back": (HeldBack(50, 2, 20, 2), 40),
     }
     async with running_on(fresh_database, redis_url) as rig:
         for name, (scenario, started) in tiny.items():

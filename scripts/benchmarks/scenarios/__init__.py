@@ -7,6 +7,7 @@ from benchmarks.rig import Rig
 from benchmarks.scenarios.cluster import Cluster
 from benchmarks.scenarios.drain import Drain
 from benchmarks.scenarios.failover import Failover
+from benchmarks.scenarios.held_back import HeldBack
 from benchmarks.scenarios.idle import Idle
 from benchmarks.scenarios.lag import Lag
 from benchmarks.scenarios.mixed import Mixed
@@ -33,4 +34,5 @@ def scenarios(quick: bool = False) -> dict[str, Scenario]:
         "idle": Idle(20_000, 8) if quick else Idle(100_000, 30),
         "failover": Failover(300, 12 if quick else 20),
         "cluster": Cluster(drained),
+        "held_back": HeldBack(2 * drained, 3 if quick else 15, 500, lag_s),
     }
