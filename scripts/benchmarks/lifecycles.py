@@ -228,7 +228,7 @@ async def measure(url: str, count: int, samples: int = _SAMPLES) -> list[dict[st
 def main() -> None:
     """Read the arguments and measure."""
     parser = argparse.ArgumentParser(prog="scripts/bench_lifecycles", description=__doc__)
-    parser.add_argument("--lifecycles", type=int, default=5_000_000, help="(default: %(default)s)")
+    parser.add_argument("--lifecycles", type=int, default=15_000_000, help="(default: %(default)s)")
     sys.exit(run(_main(parser.parse_args().lifecycles)))
 
 

@@ -81,7 +81,7 @@ c.status = $4 and c.status <> 'completed';
 
 -- part: waiting
 -- To the letter: the index tasks_waiting_kind has only these, so that a claim need not write to it.
-c.status = 'pending';
+case c.status when 'pending' then true else false end;
 
 -- part: one_pair
 {waiting} and c.queue = $6 and c.type = $5;

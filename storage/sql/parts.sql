@@ -128,7 +128,7 @@ from let_go l where l.waits_for is null and not l.paused;
 -- it: at rest that is one way down an index instead of one for each slot.
 near as materialized (
     select slot from tasks
-    where case when status = 'pending' then not paused end
+    where case when paused then false else status = 'pending' end -- tasks_next, to the letter
       and next_run_at at time zone 'UTC' {before_or_by} $2::timestamptz at time zone 'UTC'
     order by next_run_at at time zone 'UTC' limit 1000
 ), look as materialized (
