@@ -120,7 +120,18 @@ async def test_a_look_goes_down_an_index_once_and_for_each_slot_with_something_d
 
 @pytest.mark.parametrize(
     "name",
-    ["claim", "claim_in_turn", "count_due", "count_tasks", "due", "due_best", "due_but", "pending_tasks", "sweep", "sweep_by_slot"],
+    [
+        "claim",
+        "claim_in_turn",
+        "count_due",
+        "count_tasks",
+        "due",
+        "due_best",
+        "due_but",
+        "pending_tasks",
+        "sweep",
+        "sweep_by_slot",
+    ],
 )
 async def test_indexes_of_waiting_tasks_are_of_no_use_to_others(db: Database, name: str) -> None:
     """They would be read from end to end for each slot, wherever old statistics make that look cheap."""
