@@ -147,9 +147,10 @@ def _vacuum(row: Any) -> Iterator[_Said]:
         )
     if row["open_s"] >= _OPEN_S or (row["transactions"] or 0) >= _OPEN_TRANSACTIONS:
         what, advice = _HOLDERS[row["kind"]]
+        quoted = {**row, "name": row["name"].replace("'", "''")}
         since = f"since {row['open_s'] / 60:.0f} min" if row["open_s"] else "since long"
         text = f"{what.format(**row)} holds back vacuum {since}: rows that went since stay"
-        yield "warn", text, advice.format(**row)
+        yield "warn", text, advice.format(**quoted)
 
 
 _HOLDERS = {

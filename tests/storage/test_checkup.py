@@ -60,7 +60,7 @@ HELD = {
         ({"dead": 600_000}, ["600,000 dead rows"]),
         ({"dead": 600_000, "live": 20_000_000}, []),
         ({"open_s": 1_800.0}, ["session 42", "bob, psql", "30 min", "pg_terminate_backend(42)"]),
-        ({"kind": "prepared", "name": "x1", "open_s": 900.0}, ["rollback prepared 'x1'"]),
+        ({"kind": "prepared", "name": "x'{1}", "open_s": 900.0}, ["rollback prepared 'x''{1}'"]),
         ({"kind": "slot", "name": "s1", "transactions": 2_000_000, "open_s": 0.0}, ["s1", "drop"]),
         ({"kind": "standby", "transactions": 2_000_000, "open_s": 0.0}, ["hot_standby_feedback"]),
     ],
