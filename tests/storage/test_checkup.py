@@ -137,7 +137,7 @@ async def test_a_transaction_that_is_left_open_is_told_by_its_session(
         async def look(connection: Any) -> tuple[int, list[Finding]]:
             async with connection.transaction(isolation="repeatable_read"):
                 pid = await connection.fetchval(
-                    "select pg_backend_pid() from tasks right join (select 1) on true"
+                    "select pg_backend_pid() from tasks right join (select 1) as one on true"
                 )
                 return pid, await checkup.postgres(fresh_database, "db", 16, time.time)
 
