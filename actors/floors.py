@@ -47,7 +47,8 @@ class Floors:
         """These rows were the best of it, from `since` on, in so long."""
         first = min((row.next_run_at for row in rows if row.priority == PRIORITY), default=since)
         if since is not None:
-            self._floors[queue] = self._floors[queue]._replace(at=first)
+            floor = self._floors[queue]
+            self._floors[queue] = floor._replace(at=first, without=floor.without.union(without))
         elif took_s > _FAST_S:
             until = self._monotonic() + _SHARE * took_s
             self._floors[queue] = _Floor(first, frozenset(without), until)

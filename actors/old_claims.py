@@ -25,6 +25,7 @@ from duly.actors.turns import Turns
 from duly.actors.vanished import Vanished
 from duly.storage import slots
 from duly.storage.claims import Ended
+from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import RunningRow
 from duly.storage.stream_facts import Held
 from duly.wheel.durations import from_us
@@ -41,6 +42,7 @@ _SUSPICION_S = 15.0
 _HURRY_S = 5.0
 _FRESH_S = 1.0
 _TURN_S = 0.1  # a twentieth of the time until the next look
+_TURNS = 4  # each slot within eight seconds
 
 
 class OldClaims:
@@ -53,7 +55,7 @@ class OldClaims:
         self._context = context
         self._guarded = guarded
         self._vanished = Vanished(context)
-        self._turns = Turns(_TURN_S)
+        self._turns = Turns(_TURN_S, _TURNS)
         self._republished = Tally(log, "published %d task(s) again that were in no stream: %s")
         self._next = 0.0
         self._suspicious_until = 0.0
@@ -103,28 +105,28 @@ class OldClaims:
 
     async def _look(self, owned: frozenset[int], known: set[str]) -> None:
         before = self._before()
-        turn = self._turns.take(owned)
+        everywhere = self.hurrying or self.suspicious
+        turn = sorted(owned) if everywhere else self._turns.take(owned)
         seen: set[tuple[UUID, int]] = set()
         after: RunningRow | None = None
+        took_s = 0.0
         while True:
             # Page by page: long runs, however many, must not hide what comes after them.
-            rows = await self._page(turn, before, after)
+            db, asked = self._context.db, self._context.clock.monotonic()
+            try:
+                rows = await slots.running_since(db, turn, before, _ROWS, after)
+            except StoreUnavailableError:
+                self._turns.failed(turn, took_s + self._context.clock.monotonic() - asked)
+                raise
+            took_s += self._context.clock.monotonic() - asked
             seen.update((row.id, row.version) for row in rows)
             await self._look_at(rows, known)
             if len(rows) < _ROWS:
                 break
             after = rows[-1]
+        if not everywhere:
+            self._turns.took(turn, took_s)
         self._vanished.keep_only(seen, owned.difference(turn))
-
-    async def _page(
-        self, turn: list[int], before: datetime, after: RunningRow | None
-    ) -> list[RunningRow]:
-        db, clock = self._context.db, self._context.clock
-        asked = clock.monotonic()
-        try:
-            return await slots.running_since(db, turn, before, _ROWS, after)
-        finally:
-            self._turns.took(turn, clock.monotonic() - asked)
 
     def _before(self) -> datetime:
         """Claims from before this instant should be in the stream by now."""

@@ -29,7 +29,7 @@ from duly.actors.runtime import Actor, MailboxClosedError
 from duly.actors.sweeping import Sweeping
 from duly.actors.turns import Turns
 from duly.storage.errors import StoreUnavailableError
-from duly.storage.slots import BEGINNING, Cursor
+from duly.storage.slots import BEGINNING, SLOTS, Cursor
 from duly.wheel.durations import from_us
 
 log = logging.getLogger("duly.prefetcher")
@@ -49,7 +49,7 @@ class Prefetcher(Actor[PrefetcherMessage]):
         self._epochs: dict[int, int] = {}
         self._cursors: dict[int, Cursor] = {}
         self._unfinished: set[int] = set()
-        self._turns = Turns(_TURN_S)
+        self._turns = Turns(_TURN_S, SLOTS)
         self._refills = Refills(context)
         self._ownership = Ownership({}, 0.0)  # as last told; taken between two reads, as this is:
         self._turned_away: dict[int, datetime] = {}
@@ -183,8 +183,10 @@ class Prefetcher(Actor[PrefetcherMessage]):
             page = await self._intake.page(
                 {slot: self._cursors[slot] for slot in turn}, before, room
             )
-        finally:
-            self._turns.took(turn, clock.monotonic() - began)
+        except StoreUnavailableError:
+            self._turns.failed(turn, clock.monotonic() - began)
+            raise
+        self._turns.took(turn, clock.monotonic() - began)
         for row in page.rows:
             self._cursors[row.slot] = Cursor(row.next_run_at, row.id)
         self._cursors |= page.more  # which may be further, past what was left out

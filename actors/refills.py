@@ -85,6 +85,10 @@ class Refills:
         db, monotonic = self._context.db, self._context.clock.monotonic
         since, began = self._floors.of(queue, without), monotonic()
         best = others = await slots.due_best(db, owned, queue, now, BROUGHT, without, since)
+        if best.complete and since is not None:
+            # That there is no more is told only of all of it.
+            since, began = None, monotonic()
+            best = others = await slots.due_best(db, owned, queue, now, BROUGHT, without)
         self._floors.read(queue, without, best.rows, since, monotonic() - began)
         keyed = [row for row in best.rows if row.concurrency_key is not None]
         if keyed and not best.complete:

@@ -15,6 +15,7 @@ from duly.actors.intake import Intake
 from duly.actors.refills import Refills
 from duly.actors.turns import Turns
 from duly.storage import sweeps
+from duly.storage.errors import StoreUnavailableError
 from duly.storage.slots import BEGINNING, Cursor, DuePage, DueRow
 from duly.storage.sweeps import Name, Swept
 from duly.wheel.durations import from_us
@@ -27,6 +28,7 @@ _NAME_PAGES = 1  # as long ones, or nearly all of a large backlog would be looke
 _SHARE = 5  # where it takes long, since much is due: a fifth of the time at most
 _LATEST_S = 2.0
 _TURN_S = 0.05  # a tenth of the time until the next
+_TURNS = 16  # each slot from its beginning within eight seconds
 _NAMES = 30_000  # 24 bytes each; more than a queue holds in line
 
 
@@ -39,8 +41,9 @@ class Sweeping:
         self._context = context
         self._intake = intake
         self._refills = refills
-        self._turns = Turns(_TURN_S)
+        self._turns = Turns(_TURN_S, _TURNS)
         self._swept: dict[int, Cursor] = {}  # how far, in slots with more than a page due
+        self._looked_us = context.clock.now_us()  # when a look at all that came due of late began
 
     def begin_anew(self, gained: set[int], owned: Iterable[int]) -> None:
         """Of slots that were gained nothing has been looked at."""
@@ -56,17 +59,25 @@ class Sweeping:
         began = clock.monotonic()
         now_us = clock.now_us()
         before = from_us(now_us + round((self.every_s + _AHEAD_S) * 1e6))
-        lately = Cursor(from_us(now_us - round(_BACK_S * 1e6)), UUID(int=0))
+        lately = Cursor(from_us(min(now_us, self._looked_us) - round(_BACK_S * 1e6)), UUID(int=0))
         turn = self._turns.take(owned)
-        cursors = dict.fromkeys(owned, lately)
-        cursors |= {slot: self._swept.pop(slot, BEGINNING) for slot in turn}
+        asked = clock.monotonic()
         try:
-            page = await self._look(cursors, before)
-        finally:
-            self._turns.took(turn, clock.monotonic() - began)
+            page = await self._look({s: self._swept.get(s, BEGINNING) for s in turn}, before)
+        except StoreUnavailableError:
+            self._turns.failed(turn, clock.monotonic() - asked)
+            raise
+        self._turns.took(turn, clock.monotonic() - asked)
         await self._bring(page)
+        for slot in turn:
+            self._swept.pop(slot, None)
         self._swept |= {slot: cursor for slot, cursor in page.more.items() if cursor < lately}
         cursors = {slot: max(cursor, lately) for slot, cursor in page.more.items()}
+        if others := set(owned).difference(turn):
+            page = await self._look(dict.fromkeys(others, lately), before)
+            await self._bring(page)
+            cursors |= page.more
+        self._looked_us = now_us
         pages = _PAGES if self._reads_rows else _NAME_PAGES
         for _ in range(pages):
             if not cursors:

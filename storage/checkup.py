@@ -25,7 +25,10 @@ _CLOCK_S = 1.0
 _SLOW_MS = 20.0
 _DEAD_ROWS = 500_000  # a look for what is due steps over each: some 0.8 us
 _OPEN_S = 600.0
-_OPEN_TRANSACTIONS = 1_000_000
+_OLD = (
+    10_000  # transactions: long ones whose statements each see the newest state hold back nothing
+)
+_VERY_OLD = 1_000_000
 
 _NAME_CLUSTER = (
     "name the cluster by redis+cluster:// or rediss+cluster:// in redis_url, of nodes and of workers, "
@@ -145,7 +148,8 @@ def _vacuum(row: Any) -> Iterator[_Said]:
             f"`tasks` has {row['dead']:,} dead rows: it takes longer to look for what is due",
             "end what holds back vacuum; where nothing does, lower autovacuum_naptime",
         )
-    if row["open_s"] >= _OPEN_S or (row["transactions"] or 0) >= _OPEN_TRANSACTIONS:
+    age = row["transactions"] or 0
+    if age >= _VERY_OLD or (age >= _OLD and row["open_s"] >= _OPEN_S):
         what, advice = _HOLDERS[row["kind"]]
         quoted = {**row, "name": row["name"].replace("'", "''")}
         since = f"since {row['open_s'] / 60:.0f} min" if row["open_s"] else "since long"
@@ -168,7 +172,7 @@ _HOLDERS = {
     ),
     "slot": (
         "the replication slot {name}",
-        "bring its standby back, or select pg_drop_replication_slot('{name}')",
+        "see what its standby does; if that is gone for good, select pg_drop_replication_slot('{name}')",
     ),
 }
 """What keeps a snapshot, and how to end that."""

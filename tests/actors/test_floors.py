@@ -43,6 +43,9 @@ def test_rows_of_a_key_that_was_left_out_may_have_been_due_before(floors: Floors
     floors.read("q", ["a", "b"], [due_row(-5)], None, 2.0)
     assert floors.of("q", ["a", "b", "c"]) == at(-5)
     assert floors.of("q", ["a"]) is None
+    floors.read("q", ["a", "b", "c"], [due_row(-2)], at(-5), 0.01)
+    assert floors.of("q", ["a", "b"]) is None
+    assert floors.of("q", ["a", "b", "c"]) == at(-2)
 
 
 def test_rows_of_slots_that_were_gained_too(floors: Floors) -> None:

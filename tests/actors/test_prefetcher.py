@@ -460,6 +460,13 @@ async def test_of_more_than_fits_each_fairness_key_is_brought() -> None:
 # What no vacuum can remove
 
 
+@pytest.fixture
+def any_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As few slots in a turn as it takes: the rig has eight."""
+    monkeypatch.setattr(sweeping, "_TURNS", 256)
+
+
+@pytest.mark.usefixtures("any_turns")
 async def test_where_much_was_left_behind_what_falls_due_is_found_as_fast() -> None:
     """Looks at all slots from their beginning would take half a second, and so come every two."""
     firing = firing_endless()
@@ -473,6 +480,7 @@ async def test_where_much_was_left_behind_what_falls_due_is_found_as_fast() -> N
             await anyio.sleep(0.37)
 
 
+@pytest.mark.usefixtures("any_turns")
 async def test_where_much_was_left_behind_a_late_commit_is_found_in_its_turn() -> None:
     firing = firing_endless()
     async with firing.running():
@@ -487,6 +495,7 @@ async def test_where_much_was_left_behind_a_late_commit_is_found_in_its_turn() -
         await published(firing, 9, within_s=0.6)
 
 
+@pytest.mark.usefixtures("any_turns")
 async def test_slots_that_cannot_be_read_together_in_time_are_read_in_parts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -522,4 +531,5 @@ async def test_where_much_was_left_behind_a_backlog_is_brought_from_where_it_beg
             await anyio.sleep(0.05)
     assert firing.streams.ids == [row.id for row in backlog]
     assert since[0] is None
+    assert since[-1] is None  # that there is no more is told of all of it
     assert since.count(None) < len(since) / 2

@@ -48,7 +48,7 @@ def test_what_is_wrong_with_a_database(
 
 
 HELD = {
-    "live": 1_000, "dead": 2_000, "kind": "session", "name": "42", "owner": "bob, psql", "transactions": 5, "open_s": 5.0,
+    "live": 1_000, "dead": 2_000, "kind": "session", "name": "42", "owner": "bob, psql", "transactions": 20_000, "open_s": 5.0,
 }  # fmt: skip
 
 
@@ -60,6 +60,7 @@ HELD = {
         ({"dead": 600_000}, ["600,000 dead rows"]),
         ({"dead": 600_000, "live": 20_000_000}, []),
         ({"open_s": 1_800.0}, ["session 42", "bob, psql", "30 min", "pg_terminate_backend(42)"]),
+        ({"open_s": 1_800.0, "transactions": 5}, []),
         ({"kind": "prepared", "name": "x'{1}", "open_s": 900.0}, ["rollback prepared 'x''{1}'"]),
         ({"kind": "slot", "name": "s1", "transactions": 2_000_000, "open_s": 0.0}, ["s1", "drop"]),
         ({"kind": "standby", "transactions": 2_000_000, "open_s": 0.0}, ["hot_standby_feedback"]),
@@ -132,6 +133,7 @@ async def test_a_transaction_that_is_left_open_is_told_by_its_session(
     fresh_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkup, "_OPEN_S", 0.0)
+    monkeypatch.setattr(checkup, "_OLD", 0)
     async with opened(fresh_database) as db:
 
         async def look(connection: Any) -> tuple[int, list[Finding]]:
@@ -146,6 +148,30 @@ async def test_a_transaction_that_is_left_open_is_told_by_its_session(
     assert held.level == "warn"
     assert held.advice is not None
     assert f"pg_terminate_backend({pid})" in held.advice
+
+
+async def test_whoever_has_written_is_told_before_who_sees_it_at_work(
+    fresh_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their ages in transactions are the same."""
+    monkeypatch.setattr(checkup, "_OPEN_S", 0.0)
+    monkeypatch.setattr(checkup, "_OLD", 0)
+    async with opened(fresh_database) as first, opened(fresh_database) as second:
+
+        async def write(connection: Any) -> tuple[int, list[Finding]]:
+            async with connection.transaction():
+                await connection.execute("create temporary table left_open (id int)")
+                pid = await connection.fetchval("select pg_backend_pid()")
+                return pid, await second.run(look)
+
+        async def look(connection: Any) -> list[Finding]:
+            async with connection.transaction(isolation="repeatable_read"):
+                await connection.execute("select from tasks limit 1")
+                return await checkup.postgres(fresh_database, "db", 16, time.time)
+
+        pid, found = await first.run(write)
+    (held,) = [one for one in found if "holds back vacuum" in one.said]
+    assert f"pg_terminate_backend({pid})" in str(held.advice)
 
 
 async def test_servers_that_do_not_answer_are_bad(redis_url: str) -> None:
