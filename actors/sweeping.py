@@ -28,7 +28,7 @@ _NAME_PAGES = 1  # as long ones, or nearly all of a large backlog would be looke
 _SHARE = 5  # where it takes long, since much is due: a fifth of the time at most
 _LATEST_S = 2.0
 _TURN_S = 0.05  # a tenth of the time until the next
-_TURNS = 16  # each slot from its beginning within eight seconds
+_TURNS = 16  # each slot from its beginning within eight seconds, at two sweeps a second
 _NAMES = 30_000  # 24 bytes each; more than a queue holds in line
 
 

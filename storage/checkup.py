@@ -25,9 +25,7 @@ _CLOCK_S = 1.0
 _SLOW_MS = 20.0
 _DEAD_ROWS = 500_000  # a look for what is due steps over each: some 0.8 us
 _OPEN_S = 600.0
-_OLD = (
-    10_000  # transactions: long ones whose statements each see the newest state hold back nothing
-)
+_OLD = 10_000  # transactions; what has seen them come, statement by statement, holds back nothing
 _VERY_OLD = 1_000_000
 
 _NAME_CLUSTER = (

@@ -220,8 +220,9 @@ async def due_best(
 ) -> Best:
     """Tasks of one queue that are due by `now`, at most `limit`, by priority and due time.
 
-    Of those of the usual priority none that was due before `since` (None: all). None of the concurrency keys `without_keys` (None: none of any); with `unfair` only those without a fairness key, as far
-    as they are found among the first `_UNFAIR_LOOKED_AT` of each slot that are due.
+    Of those of the usual priority none that was due before `since` (None: all). None of the concurrency keys
+    `without_keys` (None: none of any); with `unfair` only those without a fairness key, as far as they are found among
+    the first `_UNFAIR_LOOKED_AT` of each slot that are due.
     """
     per_slot = min(limit, 2 * limit // max(1, len(slots)) + _PER_SLOT)
     looked_at = _UNFAIR_LOOKED_AT if unfair else None

@@ -157,6 +157,7 @@ async def test_whoever_has_written_is_told_before_who_sees_it_at_work(
     monkeypatch.setattr(checkup, "_OPEN_S", 0.0)
     monkeypatch.setattr(checkup, "_OLD", 0)
     async with opened(fresh_database) as first, opened(fresh_database) as second:
+        await query(second, "select 1")  # so that it comes first where all sessions are listed
 
         async def write(connection: Any) -> tuple[int, list[Finding]]:
             async with connection.transaction():
